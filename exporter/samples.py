@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import operator
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol, overload
@@ -22,7 +23,7 @@ State = Literal["up", "degraded", "failed", "stale", "stuck", "waiting"]
 class Histogram(NamedTuple):
     """A cumulative histogram as Prometheus counts it.
 
-    `bounds` are the finite upper bounds, ascending; `counts` has one more entry than `bounds`:
+    `bounds` are the finite upper bounds, ascending, none negative; `counts` has one more entry:
     the number of observations at or below each bound, then all of them (`le="+Inf"`), so it never
     decreases; `sum` is the sum of all observations in the family's base unit.
     """
@@ -130,12 +131,13 @@ class Shape:
     and everyone downstream may compare by identity instead of looking at labels.
     """
 
-    __slots__ = ("counters", "groups", "histograms", "labels", "metrics")
+    __slots__ = ("counters", "groups", "histograms", "labels", "metrics", "scalars")
 
     def __init__(self, metrics: tuple[Metric, ...], labels: tuple[tuple[str, ...], ...]) -> None:
         self.metrics = metrics
         self.labels = labels
         self.histograms = tuple(i for i, m in enumerate(metrics) if m.kind == "histogram")
+        self.scalars = tuple(i for i, m in enumerate(metrics) if m.kind != "histogram")
         self.counters = tuple(i for i, m in enumerate(metrics) if m.kind == "counter")
         groups: dict[str, list[int]] = {}
         for i, metric in enumerate(metrics):
@@ -189,10 +191,16 @@ class Gate:
         """Return the good samples as a batch, and how many were dropped for which reason."""
         if not samples:
             return Batch(), {}
-        metrics, labels, values = zip(*samples, strict=True)
         shape = self._shape
-        if metrics == shape.metrics and labels == shape.labels and _sound(shape, values):
-            return Batch(shape, values), {}
+        if len(samples) == len(shape):
+            # Comprehensions: half the time of zip(*samples) over thousands of samples.
+            values = tuple([sample[2] for sample in samples])
+            if (
+                tuple([sample[0] for sample in samples]) == shape.metrics
+                and tuple([sample[1] for sample in samples]) == shape.labels
+                and _sound(shape, values)
+            ):
+                return Batch(shape, values), {}
         return self._inspect(samples)
 
     def _inspect(self, samples: Iterable[Sample]) -> tuple[Batch, Mapping[str, int]]:
@@ -225,15 +233,32 @@ def series_of(value: Value) -> int:
 
 
 def _sound(shape: Shape, values: tuple[Value, ...]) -> bool:
-    """Tell cheaply whether all values fit a known shape; `False` asks for a closer look."""
-    if not shape.histograms:
-        if not _PLAIN.issuperset(map(type, values)):
+    """Tell cheaply whether all values fit a known shape; `False` asks for a closer look.
+
+    Runs in C over the columns: a node's page is a few thousand values a second.
+    """
+    if shape.histograms:
+        if not all(
+            isinstance(h, Histogram) and _cumulative(h)
+            for h in (values[i] for i in shape.histograms)
+        ):
             return False
-    elif not all(_good_value(m, v) for m, v in zip(shape.metrics, values, strict=True)):
+        scalars: Sequence[Value] = [values[i] for i in shape.scalars]
+    else:
+        scalars = values
+    if not scalars:
+        return True
+    if not _PLAIN.issuperset(map(type, scalars)):
         return False
-    return all(0 <= values[i] < math.inf for i in shape.counters)  # type: ignore[operator]
+    lowest = min(scalars)
+    if not (lowest >= -_LARGEST and max(scalars) <= _LARGEST):  # type: ignore[operator]
+        return False
+    if math.isnan(sum(scalars)):  # type: ignore[arg-type]
+        return False  # comparisons let a NaN slip through; a gauge may be one, a counter not
+    return lowest >= 0 or all(values[i] >= 0 for i in shape.counters)  # type: ignore[operator]
 
 
+_LARGEST = sys.float_info.max
 _PLAIN = frozenset((int, float))
 
 
@@ -250,7 +275,9 @@ def _good_value(metric: Metric, value: object) -> bool:
     # bool and numpy scalars print as words that no scraper reads
     if type(value) not in _PLAIN:
         return False
-    return metric.kind != "counter" or 0 <= value < math.inf  # type: ignore[operator]
+    if type(value) is int and abs(value) > _LARGEST:
+        return False  # too many digits for any reader
+    return metric.kind != "counter" or 0 <= value <= _LARGEST  # type: ignore[operator]
 
 
 def _cumulative(h: Histogram) -> bool:
@@ -259,6 +286,7 @@ def _cumulative(h: Histogram) -> bool:
         len(counts) == len(bounds) + 1
         and _PLAIN.issuperset(map(type, (*bounds, *counts, h.sum)))
         and all(map(math.isfinite, bounds))
+        and (not bounds or bounds[0] >= 0)
         and all(map(operator.lt, bounds, bounds[1:]))
         and counts[0] >= 0
         and all(map(operator.le, counts, counts[1:]))

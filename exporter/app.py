@@ -1,0 +1,461 @@
+"""The composition root: builds the daemon from its settings, starts, reloads and stops it.
+
+The only room that knows all the others. Everything that can fail is done before anything is
+changed: a configuration is first turned into plans, and only then into running sources, so that a
+reload either happens whole or not at all. A source whose section did not change is left alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import hashlib
+import logging
+import os
+import platform
+import re
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+
+from exporter import __version__
+from exporter import catalogue as c
+from exporter import status as status_room
+from exporter.board import Board
+from exporter.clock import Clock, SystemClock
+from exporter.config import ConfigError, InferenceSettings, Settings, address, load
+from exporter.engines import Engine, EngineError, load_engines
+from exporter.exposition import Exposition
+from exporter.fetch import HttpFetcher
+from exporter.formats.exposition import Limits
+from exporter.runner import Runner, Schedule
+from exporter.samples import Sample, Source, View
+from exporter.sources.host import HostSource
+from exporter.sources.inference import InferenceSource
+from exporter.sources.network import NetworkSource
+from exporter.sources.process import ProcessSource
+from exporter.web import Services, create_app
+
+log = logging.getLogger(__name__)
+
+_HEARTBEAT_LIMIT = 30.0
+_STOP_LIMIT = 3.0
+_LAST_RESORT = 4.5
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A source that the settings ask for. Equal fingerprints: nothing about it has changed."""
+
+    name: str
+    group: str
+    schedule: Schedule
+    fingerprint: str
+    make: Callable[[], Source]
+
+
+def plan(settings: Settings, clock: Clock) -> list[Plan]:
+    """Return what the settings ask for; touches no device.
+
+    Raises `ConfigError`.
+    """
+    return list(_plans(settings, clock))
+
+
+def _plans(settings: Settings, clock: Clock) -> Iterator[Plan]:
+    sources, root = settings.sources, Path(settings.root)
+    shared = settings.root
+    if (host := sources.host).enabled:
+        yield Plan(
+            "host", c.HOST, Schedule(host.interval, host.deadline, host.max_series),
+            f"{shared} {host!r}", lambda: HostSource(root),
+        )  # fmt: skip
+    if (network := sources.network).enabled:
+        extra: dict[str, Any] = {}
+        if network.exclude_interfaces is not None:
+            extra["exclude"] = re.compile(network.exclude_interfaces)
+        yield Plan(
+            "network", c.NIC, Schedule(network.interval, network.deadline, network.max_series),
+            f"{shared} {network!r}", lambda: NetworkSource(root, **extra),
+        )  # fmt: skip
+    if (process := sources.process).enabled:
+        yield Plan(
+            "process", c.EXPORTER,
+            Schedule(process.interval, process.deadline, process.max_series),
+            repr(process), ProcessSource,
+        )  # fmt: skip
+    if sources.inference.enabled:
+        yield from _server_plans(sources.inference, clock)
+
+
+def _server_plans(inference: InferenceSettings, clock: Clock) -> Iterator[Plan]:
+    directory = inference.engines_directory
+    try:
+        engines = load_engines(None if directory is None else Path(directory))
+    except (EngineError, OSError) as error:
+        raise ConfigError(f"sources.inference.engines_directory: {error}") from None
+    names = {engine.name for engine in engines} | {"auto"}
+    common = repr(inference.model_copy(update={"servers": ()})) + repr(engines)
+    for at, server in enumerate(inference.servers):
+        if server.engine not in names:
+            known = ", ".join(sorted(names))
+            raise ConfigError(
+                f"sources.inference.servers.{at}.engine: {server.engine!r} is not known;"
+                f" there are {known}"
+            )
+        if not server.enabled:
+            continue
+        timeout = server.timeout or inference.timeout
+        yield Plan(
+            f"inference:{server.name}", c.SERVING,
+            Schedule(
+                server.interval or inference.interval,
+                timeout + 0.5,
+                server.max_series or inference.max_series,
+            ),
+            common + repr(server),
+            _server_maker(inference, at, engines, clock),
+        )  # fmt: skip
+
+
+def _server_maker(
+    inference: InferenceSettings, at: int, engines: tuple[Engine, ...], clock: Clock
+) -> Callable[[], Source]:
+    server = inference.servers[at]
+
+    def make() -> Source:
+        fetcher = HttpFetcher(
+            server.url,
+            timeout=server.timeout or inference.timeout,
+            max_bytes=inference.max_body,
+            token_file=None if server.token_file is None else Path(server.token_file),
+            ca_file=None if server.ca_file is None else Path(server.ca_file),
+            insecure_skip_verify=server.insecure_skip_verify,
+            follow_redirects=server.follow_redirects,
+            clock=clock,
+        )
+        return InferenceSource(
+            server.name,
+            fetcher,
+            engines,
+            engine=server.engine,
+            model_name=server.model_name,
+            allow_destructive_read=server.allow_destructive_read,
+            limits=Limits(
+                max_line_bytes=inference.max_line,
+                max_series=inference.max_page_series,
+                max_label_bytes=inference.max_label,
+            ),
+            clock=clock,
+        )
+
+    return make
+
+
+def _build(one: Plan) -> Source:
+    try:
+        return one.make()
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"source {one.name}: {error}") from None
+
+
+class App:
+    """The daemon. `adjust` is applied to settings each time they are loaded (command line)."""
+
+    def __init__(
+        self,
+        path: Path | None,
+        clock: Clock | None = None,
+        *,
+        adjust: Callable[[Settings], Settings] = lambda settings: settings,
+        plans: Callable[[Settings, Clock], list[Plan]] = plan,
+    ) -> None:
+        self._path = path
+        self._clock: Clock = clock or SystemClock()
+        self._adjust = adjust
+        self._plan = plans
+        self._lock = threading.Lock()
+        self._running: dict[str, tuple[Plan, Runner]] = {}
+        self._digest = b""
+        self._loaded = False
+        self._loaded_at = 0.0
+        self._scrapes = 0
+        self._beat = self._clock.monotonic()
+        self._born = self._clock.time()
+        self._settled = False
+        self.settings = Settings()
+        self.board = Board()
+        self.exposition = Exposition(self.view, self._own, self._clock)
+
+    def view(self) -> View:
+        """Return the board as it is now."""
+        return self.board.view(self._clock.monotonic())
+
+    def start(self) -> None:
+        """Load the configuration and start all sources. Raises `ConfigError`."""
+        with self._lock:
+            self._digest = self._fingerprint()
+            settings, plans, fresh = self._prepare()
+            self.exposition = Exposition(
+                self.view, self._own, self._clock, gzip_level=settings.gzip_level
+            )
+            self._apply(settings, plans, fresh)
+
+    def reload(self) -> tuple[str, ...]:
+        """Load the configuration again; return the problems that kept the old one in force."""
+        with self._lock:
+            self._digest = self._fingerprint()
+            try:
+                settings, plans, fresh = self._prepare()
+            except ConfigError as error:
+                self._loaded = False
+                for problem in error.problems:
+                    log.warning("config kept: %s", problem)
+                return error.problems
+            for key in ("listen", "gzip_level"):
+                if getattr(settings, key) != getattr(self.settings, key):
+                    log.warning("%s: the new value takes effect at the next start", key)
+            self._apply(settings, plans, fresh)
+            log.info("config loaded: %s", self._path)
+            return ()
+
+    def reload_if_changed(self) -> None:
+        """Reload when the file's content differs from what was last loaded, or tried.
+
+        Content, not times: a mounted ConfigMap swaps a symbolic link.
+        """
+        if self._path is not None and self._fingerprint() != self._digest:
+            self.reload()
+
+    def _fingerprint(self) -> bytes:
+        if self._path is None:
+            return b""
+        try:
+            return hashlib.sha256(self._path.read_bytes()).digest()
+        except OSError as error:
+            return str(error.errno).encode()
+
+    def _prepare(self) -> tuple[Settings, list[Plan], dict[str, Source]]:
+        """Do everything that can fail: read, check, plan, and build the sources that are new."""
+        settings = self._adjust(load(self._path))
+        try:
+            plans = self._plan(settings, self._clock)
+            return settings, plans, {one.name: _build(one) for one in plans if self._is_new(one)}
+        except ConfigError as error:
+            prefix = "" if self._path is None else f"{self._path}: "
+            raise ConfigError(*(prefix + problem for problem in error.problems)) from None
+
+    def _is_new(self, one: Plan) -> bool:
+        former = self._running.get(one.name)
+        return former is None or former[0].fingerprint != one.fingerprint
+
+    def _apply(self, settings: Settings, plans: list[Plan], fresh: Mapping[str, Source]) -> None:
+        wanted = {one.name for one in plans}
+        for name in [name for name in self._running if name not in wanted]:
+            self._running.pop(name)[1].stop()
+            self.board.retire(name)
+        for one in plans:
+            if one.name not in fresh:
+                continue
+            former = self._running.get(one.name)
+            if former is not None:
+                former[1].stop()
+            slot = self.board.enroll(
+                one.name, one.group, one.schedule.deadline, one.schedule.max_age,
+                self._clock.monotonic(),
+            )  # fmt: skip
+            runner = Runner(fresh[one.name], one.schedule, slot, self._clock)
+            self._running[one.name] = (one, runner)
+            runner.start(None if former is None else former[1])
+        self.settings = settings
+        self._loaded, self._loaded_at = True, self._clock.time()
+
+    def stop(self) -> bool:
+        """Stop all sources; tell whether all of them ended in time."""
+        with self._lock:
+            runners = [runner for _, runner in self._running.values()]
+            self._running.clear()
+        for runner in runners:
+            runner.stop()
+        until = self._clock.monotonic() + _STOP_LIMIT
+        ended = [runner.join(max(0.0, until - self._clock.monotonic())) for runner in runners]
+        return all(ended)
+
+    def ready(self) -> bool:
+        """Tell whether each source has produced something or passed its first deadline.
+
+        Once true it stays true: a sick source must not take the node's metrics out of a Service.
+        """
+        self._settled = self._settled or self.board.settled(self._clock.monotonic())
+        return self._settled
+
+    def healthy(self) -> bool:
+        """Tell whether our own housekeeping runs; no source has a say in it."""
+        return self._clock.monotonic() - self._beat < _HEARTBEAT_LIMIT
+
+    def beat(self) -> None:
+        """Note that housekeeping runs."""
+        self._beat = self._clock.monotonic()
+
+    def scraped(self) -> None:
+        """Note that the page was served."""
+        self._scrapes += 1
+
+    def _own(self) -> Iterable[Sample]:
+        yield c.FLOPWATCH_BUILD_INFO(1, __version__, platform.python_version())
+        yield c.FLOPWATCH_SCRAPES_TOTAL(self._scrapes)
+        yield c.FLOPWATCH_RENDER_SECONDS_TOTAL(self.exposition.render_seconds)
+        yield c.FLOPWATCH_CONFIG_LAST_RELOAD_SUCCESSFUL(int(self._loaded))
+        yield c.FLOPWATCH_CONFIG_LAST_RELOAD_SUCCESS_TIMESTAMP_SECONDS(self._loaded_at)
+
+    def status(self, detailed: bool) -> Mapping[str, Any]:  # noqa: FBT001
+        """Return the status document; `detailed` only for callers on this machine."""
+        about = {
+            "version": __version__,
+            "uptime_seconds": self._clock.time() - self._born,
+            "ready": self.ready(),
+            "config": {
+                "file": str(self._path) if detailed and self._path is not None else None,
+                "from_file": self._path is not None,
+                "last_reload_successful": self._loaded,
+                "loaded": self._loaded_at,
+            },
+            "series": self.exposition.series(),
+        }
+        return status_room.document(self.view(), about, detailed=detailed)
+
+
+def listen(where: str) -> socket.socket:
+    """Return a bound socket for a `listen` setting.
+
+    Raises `ConfigError` when the address cannot be had.
+    """
+    host, port = address(where)
+    try:
+        if host:
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            return socket.create_server((host, port), family=family, backlog=128)
+        if socket.has_dualstack_ipv6():
+            with contextlib.suppress(OSError):
+                # IPv6 may be compiled in and switched off: then the plain address below.
+                return socket.create_server(
+                    ("::", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=128
+                )
+        return socket.create_server(("", port), backlog=128)
+    except OSError as error:
+        raise ConfigError(f"listen: {where}: {error.strerror}") from None
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its ten wake-ups a second and with signals left to us."""
+
+    def __init__(self, config: uvicorn.Config, tick: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._tick = tick
+        self._stopping = asyncio.Event()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def main_loop(self) -> None:
+        while not self.should_exit:
+            await self.on_tick(0)  # renews the Date header
+            self._tick()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), 1.0)
+
+    def finish(self) -> None:
+        self.should_exit = True
+        self._stopping.set()
+
+
+async def serve(app: App, bound: socket.socket, announce: Callable[[], None]) -> None:
+    """Serve until SIGTERM or SIGINT; SIGHUP reloads. `announce` is called once, when ready."""
+    loop = asyncio.get_running_loop()
+    executor = ThreadPoolExecutor(2, thread_name_prefix="web")
+    house = _House(app, executor, announce)
+    front = create_app(
+        Services(
+            groups=c.GROUPS,
+            cached=app.exposition.cached,
+            page=app.exposition.page,
+            healthy=app.healthy,
+            ready=app.ready,
+            status=app.status,
+            reload=app.reload if app.settings.reload.http else None,
+            scraped=app.scraped,
+            executor=executor,
+        )
+    )
+    server = _Server(
+        uvicorn.Config(
+            front, loop="asyncio", http="httptools", ws="none", lifespan="off",
+            access_log=False, log_config=None, log_level="warning", server_header=False,
+            limit_concurrency=256, timeout_keep_alive=75, timeout_graceful_shutdown=1,
+        ),
+        house.tick,
+    )  # fmt: skip
+
+    def end() -> None:
+        # Whatever hangs, the process is gone in time: Kubernetes and systemd count the seconds.
+        last_resort = threading.Timer(_LAST_RESORT, os._exit, (1,))
+        last_resort.daemon = True
+        last_resort.start()
+        server.finish()
+
+    loop.add_signal_handler(signal.SIGTERM, end)
+    loop.add_signal_handler(signal.SIGINT, end)
+    loop.add_signal_handler(signal.SIGHUP, house.reload)
+    try:
+        await server.serve(sockets=[bound])
+    finally:
+        executor.shutdown(wait=False, cancel_futures=True)
+
+
+class _House:
+    """Housekeeping, once a second: the heartbeat, the look at the file, the announcement."""
+
+    def __init__(
+        self, app: App, executor: ThreadPoolExecutor, announce: Callable[[], None]
+    ) -> None:
+        self._app = app
+        self._executor = executor
+        self._announce: Callable[[], None] | None = announce
+        self._ticks = 0
+        self._looking = False
+
+    def tick(self) -> None:
+        app = self._app
+        app.beat()
+        if self._announce is not None and app.ready():
+            announce, self._announce = self._announce, None
+            # A full collection would stop everything for 28 ms; what lives now lives for good.
+            gc.collect()
+            gc.freeze()
+            announce()
+        self._ticks += 1
+        watch = app.settings.reload.watch
+        if watch and self._ticks >= watch and not self._looking:
+            self._ticks = 0
+            self._submit(app.reload_if_changed)
+
+    def reload(self) -> None:
+        self._submit(self._app.reload)
+
+    def _submit(self, task: Callable[[], object]) -> None:
+        self._looking = True
+        self._executor.submit(task).add_done_callback(self._done)
+
+    def _done(self, future: Any) -> None:
+        self._looking = False
+        if not future.cancelled() and (error := future.exception()) is not None:
+            log.error("reload failed: %r", error)

@@ -1,0 +1,305 @@
+"""The configuration file: what may be set, and a clear line for each thing that is wrong.
+
+Every key has a default, so that an empty file and no file at all run. Unknown keys are errors:
+a misspelt key that is silently ignored costs an operator an afternoon. Durations carry a unit
+(`5s`, `500ms`): bare numbers were taken for milliseconds elsewhere (NVIDIA/dcgm-exporter 311).
+Secrets are never in the file; they are read from files that it names.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_SIZES = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+_SIZE = re.compile(r"(\d+)\s*(B|KiB|MiB|GiB|)")
+
+
+class ConfigError(Exception):
+    """The configuration cannot be used. `problems` holds one line each: file, key, reason."""
+
+    def __init__(self, *problems: str) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+def _duration(value: object) -> object:
+    if isinstance(value, str):
+        if (match := _DURATION.fullmatch(value.strip())) is not None:
+            return float(match[1]) * _UNITS[match[2]]
+        raise ValueError(f"{value!r} is not a duration such as 500ms, 5s, 1m")
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError("a duration such as 500ms, 5s, 1m is wanted")  # noqa: TRY004 - for pydantic
+    raise ValueError(f"{value} has no unit; write {value}s if you mean seconds")
+
+
+def _size(value: object) -> object:
+    if isinstance(value, str) and (match := _SIZE.fullmatch(value.strip())) is not None:
+        return int(match[1]) * _SIZES[match[2]]
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    raise ValueError(f"{value!r} is not a size such as 64KiB, 16MiB")
+
+
+Duration = Annotated[float, BeforeValidator(_duration)]
+"""Seconds, written with a unit."""
+
+Size = Annotated[int, BeforeValidator(_size)]
+"""Bytes, written as a number or with a unit of 1024."""
+
+Name = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9._:-]+$")]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, strict=True)
+
+
+class _Timed(_Section):
+    """What every source has: whether it runs, how often, how long a read may take, its cap."""
+
+    enabled: bool = True
+    interval: Duration = Field(default="5s", ge=0.1, le=3600)  # type: ignore[assignment]
+    deadline: Duration = Field(default="2s", ge=0.05, le=600)  # type: ignore[assignment]
+    max_series: int = Field(default=5_000, ge=1, le=1_000_000)
+
+
+class HostSettings(_Timed):
+    """The machine: CPU, memory, pressure."""
+
+
+class NetworkSettings(_Timed):
+    """InfiniBand, RoCE and Ethernet ports."""
+
+    exclude_interfaces: str | None = None
+
+    @field_validator("exclude_interfaces")
+    @classmethod
+    def _compiles(cls, value: str | None) -> str | None:
+        if value is not None:
+            try:
+                re.compile(value)
+            except re.error as error:
+                raise ValueError(f"not a regular expression: {error}") from None
+        return value
+
+
+class ProcessSettings(_Timed):
+    """The daemon's own process."""
+
+    interval: Duration = Field(default="15s", ge=0.1, le=3600)  # type: ignore[assignment]
+
+
+class ServerSettings(_Section):
+    """One inference server whose metrics page is read."""
+
+    name: Name
+    url: str
+    engine: str = "auto"
+    model_name: str | None = None
+    enabled: bool = True
+    interval: Duration | None = Field(default=None, ge=0.1, le=3600)
+    timeout: Duration | None = Field(default=None, ge=0.05, le=600)
+    max_series: int | None = Field(default=None, ge=1, le=1_000_000)
+    allow_destructive_read: bool = False
+    token_file: str | None = None
+    ca_file: str | None = None
+    insecure_skip_verify: bool = False
+    follow_redirects: Literal["same-host", "none", "any"] = "same-host"
+
+    @field_validator("url")
+    @classmethod
+    def _is_http(cls, value: str) -> str:
+        if re.fullmatch(r"https?://[^\s/?#@]+([/?][^\s#]*)?", value) is None:
+            raise ValueError(
+                "an http:// or https:// address without user name or password is wanted,"
+                " such as http://127.0.0.1:8000/metrics"
+            )
+        return value
+
+
+class InferenceSettings(_Section):
+    """Inference servers, and what holds for all of them unless they say otherwise."""
+
+    enabled: bool = True
+    interval: Duration = Field(default="5s", ge=0.1, le=3600)  # type: ignore[assignment]
+    timeout: Duration = Field(default="2s", ge=0.05, le=600)  # type: ignore[assignment]
+    max_series: int = Field(default=5_000, ge=1, le=1_000_000)
+    max_body: Size = Field(default="16MiB", ge=1024, le=1 << 30)  # type: ignore[assignment]
+    max_line: Size = Field(default="1MiB", ge=256, le=1 << 30)  # type: ignore[assignment]
+    max_label: Size = Field(default="1KiB", ge=16, le=1 << 20)  # type: ignore[assignment]
+    max_page_series: int = Field(default=200_000, ge=1, le=10_000_000)
+    engines_directory: str | None = None
+    servers: tuple[ServerSettings, ...] = ()
+
+    @field_validator("servers", mode="before")
+    @classmethod
+    def _as_tuple(cls, value: object) -> object:
+        return tuple(value) if isinstance(value, list) else value
+
+    @model_validator(mode="after")
+    def _one_of_each_name(self) -> InferenceSettings:
+        seen: set[str] = set()
+        for server in self.servers:
+            if server.name in seen:
+                raise ValueError(f"two servers are named {server.name!r}")
+            seen.add(server.name)
+        return self
+
+
+class SourcesSettings(_Section):
+    """All sources."""
+
+    host: HostSettings = HostSettings()
+    network: NetworkSettings = NetworkSettings()
+    process: ProcessSettings = ProcessSettings()
+    inference: InferenceSettings = InferenceSettings()
+
+
+class ReloadSettings(_Section):
+    """How a changed file is noticed. SIGHUP always works."""
+
+    watch: Duration = Field(default="10s", ge=0, le=3600)  # type: ignore[assignment]
+    http: bool = False
+
+
+class Settings(_Section):
+    """The whole file."""
+
+    listen: str = ":9810"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    root: str = "/"
+    gzip_level: int = Field(default=1, ge=1, le=9)
+    reload: ReloadSettings = ReloadSettings()
+    sources: SourcesSettings = SourcesSettings()
+
+    @field_validator("listen")
+    @classmethod
+    def _is_address(cls, value: str) -> str:
+        address(value)
+        return value
+
+    @field_validator("root")
+    @classmethod
+    def _is_absolute(cls, value: str) -> str:
+        if not value.startswith("/"):
+            raise ValueError("an absolute path is wanted")
+        return value
+
+
+def address(listen: str) -> tuple[str, int]:
+    """Return host ("" for all addresses) and port of `host:port`, `[v6]:port` or `:port`.
+
+    Raises `ValueError`.
+    """
+    host, _, port = listen.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not port.isascii() or not port.isdecimal() or not int(port) <= 65535:
+        raise ValueError(f"{listen!r} is not an address such as :9810 or 127.0.0.1:9810")
+    return host, int(port)
+
+
+def load(path: Path | None) -> Settings:
+    """Return the settings in a YAML file; without a file, the defaults.
+
+    Raises `ConfigError` naming file, key and reason for each problem.
+    """
+    if path is None:
+        return Settings()
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not UTF-8 text (byte {error.start})") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from None
+    return parse(text, str(path))
+
+
+def parse(text: str, name: str) -> Settings:
+    """Return the settings in `text`; `name` is what problems call the file."""
+    try:
+        document = yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader, below
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f":{mark.line + 1}:{mark.column + 1}" if mark is not None else ""
+        raise ConfigError(f"{name}{where}: {error.problem or error.context}") from None
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{name}: {' '.join(str(error).split())}") from None
+    if document is None:
+        document = {}
+    if not isinstance(document, dict):
+        raise ConfigError(f"{name}: a mapping of keys is wanted, not {_kind(document)}")
+    try:
+        return Settings.model_validate(document)
+    except ValidationError as error:
+        raise ConfigError(*(f"{name}: {line}" for line in _problems(error))) from None
+
+
+class _Loader(yaml.SafeLoader):
+    """A safe loader that takes a key given twice for the mistake that it is."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002
+        seen: set[Any] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if isinstance(key, list | dict):
+                problem = "a key must be a word"
+            elif key in seen:
+                problem = f"key {key!r} is given twice"
+            else:
+                seen.add(key)
+                continue
+            raise yaml.constructor.ConstructorError(None, None, problem, key_node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
+def _problems(error: ValidationError) -> Iterator[str]:
+    for problem in error.errors(include_url=False):
+        where = list(problem["loc"])
+        key = ".".join(map(str, where)) or "(top)"
+        match problem["type"]:
+            case "extra_forbidden":
+                reason = "unknown key" + _suggestion(where)
+            case "missing":
+                reason = "this key is needed"
+            case "model_type":
+                reason = f"a mapping of keys is wanted, not {_kind(problem['input'])}"
+            case "value_error":
+                reason = str(problem["ctx"]["error"])
+            case _:
+                reason = f"{problem['msg'][0].lower()}{problem['msg'][1:]}"
+                if not isinstance(problem["input"], dict | list):
+                    reason += f", not {problem['input']!r}"
+        yield f"{key}: {reason}"
+
+
+def _suggestion(where: list[int | str]) -> str:
+    """Return a hint at the key that was probably meant."""
+    model: Any = Settings
+    for part in where[:-1]:
+        if isinstance(part, str):
+            field = model.model_fields.get(part)
+            if field is None:
+                return ""
+            model = ServerSettings if part == "servers" else field.annotation
+    near = difflib.get_close_matches(str(where[-1]), model.model_fields, 1)
+    return f", did you mean {near[0]!r}?" if near else ""
+
+
+def _kind(value: object) -> str:
+    return "a list" if isinstance(value, list) else f"the value {value!r}"

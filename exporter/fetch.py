@@ -1,0 +1,478 @@
+"""One HTTP GET after the other from one server, within a time and a size that are kept.
+
+Metrics pages come from processes that may be overloaded, hung, half started or hostile. So the
+whole exchange has one deadline, a body has a cap (also after decompression), a redirect does not
+lead to another server, and what a status means for an operator is said in words. Retries, backoff
+and the meaning of the page are left to others. `http.client` on a kept connection costs a fifth of
+what the larger clients do; proxies of the environment are not used: a node's own servers are meant.
+"""
+
+from __future__ import annotations
+
+import http.client
+import ipaddress
+import re
+import socket
+import ssl
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+from urllib.parse import SplitResult, urljoin, urlsplit
+
+from exporter.clock import Clock
+from exporter.samples import Malformed, Reason, SourceError
+
+MAX_BYTES = 16 << 20
+"""Default cap of a body, in bytes."""
+
+ACCEPT = "text/plain;version=0.0.4, application/openmetrics-text;version=1.0.0;q=0.5, */*;q=0.1"
+
+_REDIRECTS = (301, 302, 303, 307, 308)
+_MAX_REDIRECTS = 3
+_MAX_SIDE_BODY = 64 << 10
+_KEPT_HEADERS = ("server", "retry-after", "process-start-time-unix")
+
+Follow = Literal["same-host", "none", "any"]
+
+
+class Response(NamedTuple):
+    """An answer with status 200 to 299.
+
+    `content_type` is as sent, "" if missing; `body` is decompressed; `headers` are the few that say
+    something about the server, in lower case.
+    """
+
+    status: int
+    content_type: str
+    body: bytes
+    headers: Mapping[str, str]
+
+
+class HttpFetcher:
+    """Gets one URL again and again over a kept connection.
+
+    `timeout` is seconds for the whole exchange, redirects included (a look-up of the host's name
+    cannot be cut short). `token_file` holds a bearer token and is read each time, so that it may
+    rotate. `follow_redirects`: to the same scheme, host and port only (`same-host`), never, or
+    anywhere; what is secret goes to the same host only. Raises `ValueError` for a URL or header
+    that cannot be used. Errors and `repr` hold neither headers nor the query of the URL.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout: float,
+        clock: Clock,
+        max_bytes: int = MAX_BYTES,
+        headers: Mapping[str, str] | None = None,
+        token_file: Path | None = None,
+        ca_file: Path | None = None,
+        insecure_skip_verify: bool = False,
+        follow_redirects: Follow = "same-host",
+    ) -> None:
+        self._target = _Target(url)
+        self._timeout = timeout
+        self._clock = clock
+        self._max_bytes = max_bytes
+        self._headers = {name: _header(name, value) for name, value in (headers or {}).items()}
+        self._token_file = token_file
+        self._ca_file = ca_file
+        self._insecure = insecure_skip_verify
+        self._follow = follow_redirects
+        self._kept: _Connection | None = None
+
+    def __repr__(self) -> str:
+        return f"HttpFetcher({self._target.shown!r})"
+
+    def get(self) -> Response:
+        """Fetch the URL.
+
+        Raises `SourceError` for a status that is not a success, `TimeoutError` at the deadline,
+        `ConnectionError` if the server is not there, leaves too early or is not trusted,
+        `Malformed` if what it sends is too large or not HTTP.
+        """
+        end = self._clock.monotonic() + self._timeout
+        secrets = self._secrets()
+        with self._explained():
+            target = self._target
+            for _ in range(_MAX_REDIRECTS + 1):
+                answer = self._exchange(target, end, secrets if target.same(self._target) else {})
+                if answer.status not in _REDIRECTS:
+                    return self._judged(answer, secrets)
+                target = self._redirected(target, answer)
+        raise SourceError("unavailable", f"{self._target.shown}: too many redirects")
+
+    def close(self) -> None:
+        """Close the kept connection."""
+        if self._kept is not None:
+            self._kept.close()
+            self._kept = None
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Say of each failure which URL it is about, in the few classes that callers know."""
+        shown = self._target.shown
+        try:
+            yield
+        except TimeoutError:
+            raise TimeoutError(f"{shown}: no whole answer within {self._timeout:g} s") from None
+        except ssl.SSLCertVerificationError as error:
+            raise ConnectionError(
+                f"{shown}: certificate not accepted: {error.verify_message} (see ca_file)"
+            ) from error
+        except http.client.IncompleteRead:
+            raise ConnectionError(f"{shown}: the answer broke off") from None
+        except ConnectionError as error:
+            raise ConnectionError(f"{shown}: {error}") from error
+        except http.client.HTTPException as error:
+            # Its text quotes what the server sent, which may be anything.
+            raise Malformed(f"{shown}: not an HTTP answer ({type(error).__name__})") from None
+        except Malformed as error:
+            raise Malformed(f"{shown}: {error}") from error
+        except OSError as error:
+            raise ConnectionError(f"{shown}: {error.strerror or error}") from error
+
+    def _secrets(self) -> dict[str, str]:
+        """Return the headers that only the configured server may see."""
+        secrets = dict(self._headers)
+        if self._token_file is not None:
+            try:
+                token = self._token_file.read_text("utf-8").strip()
+            except (OSError, UnicodeError) as error:
+                reason = getattr(error, "strerror", None) or "not text"
+                raise SourceError("denied", f"token_file {self._token_file}: {reason}") from None
+            if re.fullmatch(r"[\x21-\x7e]+", token) is None:
+                raise SourceError("denied", f"token_file {self._token_file}: not a single token")
+            secrets["Authorization"] = f"Bearer {token}"
+        return secrets
+
+    def _exchange(self, target: _Target, end: float, secrets: Mapping[str, str]) -> _Answer:
+        """Ask on the kept connection; where that was closed meanwhile, once more on a new one."""
+        if not target.same(self._target):
+            connection = self._connection(target)
+            try:
+                return self._ask(connection, target, end, secrets)
+            finally:
+                connection.close()
+        if self._kept is not None and self._kept.sock is not None:
+            try:
+                return self._ask(self._kept, target, end, secrets)
+            except _Stale:
+                pass
+        self.close()
+        self._kept = self._connection(target)
+        return self._ask(self._kept, target, end, secrets)
+
+    def _connection(self, target: _Target) -> _Connection:
+        return _Connection(target, self._context if target.scheme == "https" else None)
+
+    def _context(self) -> ssl.SSLContext:
+        """Return the TLS settings; made for each connection, so that a new CA file counts."""
+        try:
+            context = ssl.create_default_context(cafile=self._ca_file)
+        except (ssl.SSLError, OSError) as error:
+            raise SourceError("denied", f"ca_file {self._ca_file}: {error.strerror}") from None
+        context.sslsocket_class = _TlsSocket
+        if self._insecure:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        return context
+
+    def _ask(
+        self, connection: _Connection, target: _Target, end: float, secrets: Mapping[str, str]
+    ) -> _Answer:
+        """Make one exchange. A connection that is in an unclear state afterwards is closed."""
+        reused = connection.sock is not None
+        done = False
+        try:
+            connection.remaining = lambda: self._remaining(end)
+            response = self._answered(connection, target, secrets, reused=reused)
+            limit = self._max_bytes if 200 <= response.status < 300 else _MAX_SIDE_BODY
+            answer = _read(response, limit)
+            done = True
+            return answer
+        finally:
+            if not done:
+                connection.close()
+
+    def _answered(
+        self,
+        connection: _Connection,
+        target: _Target,
+        secrets: Mapping[str, str],
+        *,
+        reused: bool,
+    ) -> http.client.HTTPResponse:
+        headers = {
+            "Host": target.netloc,
+            "Accept": ACCEPT,
+            "Accept-Encoding": "identity" if target.loopback else "gzip",
+            "User-Agent": "flopwatch",
+        }
+        # The names of headers know no case: what is configured replaces ours.
+        headers |= {name.title(): value for name, value in secrets.items()}
+        try:
+            connection.request("GET", target.path, headers=headers)
+            return connection.getresponse()
+        except (ConnectionError, ssl.SSLError, http.client.BadStatusLine) as error:
+            if reused:
+                raise _Stale from error
+            raise
+
+    def _remaining(self, end: float) -> float:
+        left = end - self._clock.monotonic()
+        if left <= 0:
+            raise TimeoutError("deadline")
+        return left
+
+    def _redirected(self, target: _Target, answer: _Answer) -> _Target:
+        try:
+            wanted = _Target(urljoin(target.url, answer.location))
+        except ValueError:
+            raise SourceError(
+                "unavailable", f"{target.shown}: redirects to no usable URL"
+            ) from None
+        if self._follow == "none" or (self._follow == "same-host" and not wanted.same(target)):
+            raise SourceError(
+                "unavailable",
+                f"{target.shown}: redirects to {wanted.shown}, which is not followed; configure"
+                " that address if it is meant",
+            )
+        return wanted
+
+    def _judged(self, answer: _Answer, secrets: Mapping[str, str]) -> Response:
+        """Return a success; raise what any other status means."""
+        status = answer.status
+        if not 200 <= status < 300:
+            reason, hint = _meaning(status)
+            said = "" if reason == "denied" else _excerpt(answer, secrets)
+            text = f"{self._target.shown}: HTTP {status}: {hint}{said}"
+            raise SourceError(reason, text)
+        body = _decoded(answer, self._max_bytes)
+        return Response(status, answer.content_type, body, answer.headers)
+
+
+def _meaning(status: int) -> tuple[Reason, str]:
+    """Return what a status means where a metrics page is expected."""
+    match status:
+        case 400:
+            return "unavailable", (
+                "bad request; a llama.cpp router wants to know the model (?model=NAME in the URL)"
+            )
+        case 401 | 403:
+            return "denied", "wants a valid token (token_file)"
+        case 404:
+            return "unavailable", "metrics are switched off, or the path is another one"
+        case 501:
+            return "unavailable", "metrics are switched off (llama.cpp: start it with --metrics)"
+        case 503:
+            return "unavailable", "not ready, perhaps it is still loading the model"
+        case _ if status >= 500:
+            return "unavailable", "the server has a fault of its own"
+        case _:
+            return "unavailable", "not what a metrics page answers"
+
+
+class _Target:
+    """A URL, taken apart and checked."""
+
+    def __init__(self, url: str) -> None:
+        try:
+            parts: SplitResult = urlsplit(url)
+            port = parts.port
+        except ValueError as error:
+            raise ValueError(f"not a URL: {error}") from None
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError("an http:// or https:// URL is wanted")
+        if "@" in parts.netloc:
+            raise ValueError("user and password do not belong into a URL: use token_file")
+        if re.fullmatch(r"[\x21-\x7e]+", url) is None:
+            raise ValueError("a URL has neither spaces nor characters beyond ASCII")
+        self.url = url
+        self.scheme = parts.scheme
+        self.host = parts.hostname
+        self.port = port if port is not None else 443 if parts.scheme == "https" else 80
+        self.netloc = parts.netloc
+        self.path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        self.shown = f"{parts.scheme}://{parts.netloc}{parts.path}"
+
+    def same(self, other: _Target) -> bool:
+        """Tell whether both are the same server."""
+        return (self.scheme, self.host, self.port) == (other.scheme, other.host, other.port)
+
+    @property
+    def loopback(self) -> bool:
+        """Whether the host is this machine: then compression only costs."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost" or self.host.endswith(".localhost")
+
+
+def _header(name: str, value: str) -> str:
+    """Return the value of a header; raise, without naming it, if it could split a request."""
+    if re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name) is None:
+        raise ValueError(f"{name!r} is not the name of a header")
+    if re.fullmatch(r"[\x20-\x7e]*", value) is None:
+        raise ValueError(f"header {name}: only printable ASCII is allowed")
+    return value
+
+
+# ---------------------------------------------------------------- sockets with a deadline
+
+
+class _Stale(Exception):  # noqa: N818 - a state, not an error of anyone
+    """The kept connection was closed by the server before it could answer."""
+
+
+class _PlainSocket(socket.socket):
+    """A socket that may wait only for the time that is left, however often it is read."""
+
+    remaining: Callable[[], float]
+
+    def recv_into(self, *args: Any, **kwargs: Any) -> int:
+        """Receive what is there, waiting at most for the time that is left."""
+        self.settimeout(self.remaining())
+        return super().recv_into(*args, **kwargs)
+
+
+class _TlsSocket(ssl.SSLSocket):
+    """The same over TLS."""
+
+    remaining: Callable[[], float]
+
+    def recv_into(self, *args: Any, **kwargs: Any) -> int:
+        """Receive what is there, waiting at most for the time that is left."""
+        self.settimeout(self.remaining())
+        return super().recv_into(*args, **kwargs)
+
+
+class _Connection(http.client.HTTPConnection):
+    """A connection to a target whose sockets know how much time is left."""
+
+    remaining: Callable[[], float]
+
+    def __init__(self, target: _Target, context: Callable[[], ssl.SSLContext] | None) -> None:
+        super().__init__(target.host, target.port)
+        self._tls = context
+
+    def connect(self) -> None:
+        """Connect to the first address of the host that answers, with TLS where wanted."""
+        # Kept at once, so that close() ends it whatever happens next.
+        sock: Any = self._first()
+        self.sock = sock
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self._tls is not None:
+            context = self._tls()
+            sock.settimeout(self.remaining())
+            self.sock = sock = context.wrap_socket(sock, server_hostname=self.host)
+        sock.remaining = self.remaining
+
+    def request(self, *args: Any, **kwargs: Any) -> None:
+        """Send a request, within the time that is left."""
+        sock: Any = self.sock
+        if sock is not None:
+            sock.remaining = self.remaining
+            sock.settimeout(self.remaining())
+        super().request(*args, **kwargs)
+
+    def _first(self) -> _PlainSocket:
+        failure: OSError = ConnectionError(f"{self.host} has no address")
+        for family, kind, protocol, _, address in self._addresses():
+            plain = _PlainSocket(family, kind, protocol)
+            try:
+                plain.settimeout(self.remaining())
+                plain.connect(address)
+            except OSError as error:
+                plain.close()
+                failure = error
+            else:
+                return plain
+        raise failure
+
+    def _addresses(self) -> list[tuple[Any, ...]]:
+        try:
+            return list(socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM))
+        except (socket.gaierror, UnicodeError) as error:
+            raise ConnectionError(f"the host's name is not known ({error})") from None
+
+
+# ---------------------------------------------------------------- bodies
+
+
+class _Answer(NamedTuple):
+    """An answer of any status, body as it came."""
+
+    status: int
+    content_type: str
+    encoding: str
+    location: str
+    body: bytes
+    headers: Mapping[str, str]
+
+
+def _read(response: http.client.HTTPResponse, limit: int) -> _Answer:
+    """Read a body to its end. Raises `Malformed` if it is too large, `ConnectionError` if short."""
+    announced = response.length
+    if announced is not None and announced > limit:
+        raise Malformed(f"the body is larger than {limit} bytes")
+    body = bytearray()
+    while piece := response.read(65536):
+        body += piece
+        if len(body) > limit:
+            raise Malformed(f"the body is larger than {limit} bytes")
+    if announced is not None and len(body) < announced:
+        raise ConnectionError(f"the answer broke off after {len(body)} of {announced} bytes")
+    response.close()
+    header = response.headers.get
+    return _Answer(
+        response.status,
+        header("Content-Type", ""),
+        header("Content-Encoding", "").strip().lower(),
+        header("Location", ""),
+        bytes(body),
+        {name: header(name, "") for name in _KEPT_HEADERS if name in response.headers},
+    )
+
+
+def _decoded(answer: _Answer, limit: int) -> bytes:
+    """Return the plain body. Raises `Malformed` if it is not sound or becomes too large."""
+    match answer.encoding:
+        case "" | "identity":
+            return answer.body
+        case "gzip" | "x-gzip":
+            return _unzipped(answer.body, limit)
+        case _:
+            raise Malformed("the body has an encoding that was not asked for")
+
+
+def _unzipped(data: bytes, limit: int) -> bytes:
+    plain = bytearray()
+    while data:
+        member = zlib.decompressobj(wbits=31)
+        try:
+            plain += member.decompress(data, limit + 1 - len(plain))
+        except zlib.error as error:
+            raise Malformed(f"the body is not gzip: {error}") from None
+        if len(plain) > limit:
+            raise Malformed(f"the body is larger than {limit} bytes when unpacked")
+        if not member.eof:
+            raise Malformed("the gzip body is cut off")
+        data = member.unused_data
+    return bytes(plain)
+
+
+def _excerpt(answer: _Answer, secrets: Mapping[str, str]) -> str:
+    """Return the beginning of a refusal's body, without what we sent."""
+    try:
+        text = _decoded(answer, _MAX_SIDE_BODY).decode("utf-8", "replace")
+    except Malformed:
+        return ""
+    for secret in secrets.values():
+        for form in (secret, secret.removeprefix("Bearer ")):
+            text = text.replace(form, "…") if form else text
+    text = " ".join("".join(ch if ch.isprintable() else " " for ch in text).split())
+    return f" ({text[:160]})" if text else ""

@@ -1,0 +1,71 @@
+"""The texts of `/sys` and `/proc`: numbers, link rates, pressure, NUMA memory.
+
+Pure functions over bytes; reading the files is left to the sources. What cannot be understood is
+`None` or left out: drivers write `N/A (no PMA)`, -1 or nothing where they have no value.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+_RATE = re.compile(rb"\s*([0-9]+(?:\.[0-9]+)?) Gb/sec")
+_LEADING = re.compile(rb"\s*([0-9]+)\s*:")
+_STALLED = re.compile(rb"^(some|full) .*\btotal=([0-9]+)", re.MULTILINE)
+_NODE_FIELD = re.compile(rb"^Node [0-9]+ (\w+):\s+([0-9]+) kB", re.MULTILINE)
+_FIELD = re.compile(rb"^(\w+) ([0-9]+)\s*$", re.MULTILINE)
+_GIGABIT = 125_000_000  # bytes
+_MEGABIT = 125_000
+
+
+def number(text: bytes) -> int | None:
+    """Return a counter's value; `None` if the text is not one whole number of at least 0."""
+    try:
+        value = int(text)
+    except ValueError:
+        return None
+    return value if value >= 0 else None
+
+
+def state(text: bytes) -> int | None:
+    """Return the number of an RDMA state such as `4: ACTIVE`.
+
+    The number is the contract; the text after it varies (one published `phys_state` says ACTIVE).
+    """
+    found = _LEADING.match(text)
+    return int(found[1]) if found else None
+
+
+def rate(text: bytes) -> float | None:
+    """Return the bytes per second of an RDMA rate such as `400 Gb/sec (4X NDR)`."""
+    found = _RATE.match(text)
+    return float(found[1]) * _GIGABIT if found else None
+
+
+def speed(text: bytes) -> float | None:
+    """Return the bytes per second of an interface's speed in Mb/s; -1 and 0 mean unknown."""
+    megabits = number(text)
+    return megabits * _MEGABIT if megabits else None
+
+
+def word(text: bytes) -> str:
+    """Return a text without the white space around it, printable whatever the driver wrote."""
+    return text.decode("utf-8", "replace").strip("\0 \t\r\n")
+
+
+def stalled(text: bytes) -> Mapping[str, float]:
+    """Return the seconds of `some` and `full` in a `/proc/pressure` file.
+
+    `total=` is microseconds since boot (kernel documentation, accounting/psi).
+    """
+    return {kind.decode(): int(total) / 1e6 for kind, total in _STALLED.findall(text)}
+
+
+def node_memory(text: bytes) -> Mapping[str, int]:
+    """Return the fields of a NUMA node's `meminfo` in bytes; the file says kB and means 1024."""
+    return {name.decode(): int(kilo) * 1024 for name, kilo in _NODE_FIELD.findall(text)}
+
+
+def fields(text: bytes) -> Mapping[str, int]:
+    """Return the lines that are a name and one number (`numastat`, parts of `/proc/stat`)."""
+    return {name.decode(): int(value) for name, value in _FIELD.findall(text)}

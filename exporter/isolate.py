@@ -1,0 +1,271 @@
+"""A source in a child process of its own, for readers that may hang or crash.
+
+A call that hangs in a driver cannot be cancelled, and a crash in it takes its process along. So
+`Isolated` is a source whose reading happens in `python -m exporter.isolate NAME`: one byte asks
+for a read, a length-prefixed reply answers it. Replies hold plain values and no classes, and come
+from our own child only. After a deadline the parent reports `timeout` and asks nothing more until
+the late reply arrives; it never starts a second child beside a stuck one. A child that died is
+started again at the next read; the runner's backoff sets the pace.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pickle
+import select
+import signal
+import struct
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, BinaryIO, NoReturn
+
+from exporter import catalogue
+from exporter.clock import Clock
+from exporter.samples import (
+    Drop,
+    Fault,
+    Histogram,
+    Metric,
+    Sample,
+    Source,
+    SourceError,
+    Value,
+)
+
+_LENGTH = struct.Struct("<I")
+_LARGEST_REPLY = 64 * 1024 * 1024
+_Keys = tuple[tuple[str, tuple[str, ...]], ...]
+
+
+class Isolated:
+    """A source that is read in a child process.
+
+    `name` is a row of the source table and `options` (JSON values) its arguments. `deadline` is
+    seconds per read. A child that stays silent for `end_after` seconds is ended once, with
+    SIGKILL; `None` means never (ending a process that holds a DCGM profiling session froze the
+    GPU: NVIDIA/dcgm-exporter 84).
+    """
+
+    def __init__(
+        self,
+        name: str,
+        group: str,
+        options: Mapping[str, Any],
+        *,
+        deadline: float,
+        clock: Clock,
+        end_after: float | None = None,
+        module: str = "exporter.isolate",
+    ) -> None:
+        self.name = name
+        self.group = group
+        self._options = options
+        self._deadline = deadline
+        self._clock = clock
+        self._end_after = end_after
+        self._module = module
+        self._child: subprocess.Popen[bytes] | None = None
+        self._inbox = bytearray()
+        self._keys: _Keys = ()
+        self._metrics: tuple[Metric, ...] = ()
+        self._asked: float | None = None
+        self._ended = False
+
+    @property
+    def pid(self) -> int | None:
+        """The child's process number, while there is one."""
+        return None if self._child is None else self._child.pid
+
+    def read(self) -> Iterable[Sample | Fault | Drop]:
+        """Ask the child to read once.
+
+        Raises `TimeoutError` when it does not answer in time, `SourceError` with the child's own
+        reason when its read failed, and `ConnectionError` when it died.
+        """
+        if self._asked is not None:
+            self._drain()
+        child = self._child or self._start()
+        self._asked = self._clock.monotonic()
+        try:
+            os.write(child.stdin.fileno(), b"r")  # type: ignore[union-attr]
+        except BrokenPipeError:
+            self._bury()
+        return self._unpack(self._receive(self._deadline))
+
+    def close(self) -> None:
+        """Let the child end; one that is stuck is killed if that is allowed, else left behind."""
+        child, self._child = self._child, None
+        if child is None:
+            return
+        child.stdin.close()  # type: ignore[union-attr]
+        try:
+            child.wait(0.5)
+        except subprocess.TimeoutExpired:
+            if self._end_after is not None:
+                child.kill()
+        child.stdout.close()  # type: ignore[union-attr]
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        self._inbox.clear()
+        self._keys = ()
+        self._child = subprocess.Popen(  # noqa: S603 - our own interpreter and our own module
+            [sys.executable, "-m", self._module, self.name, json.dumps(self._options)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        os.set_blocking(self._child.stdout.fileno(), False)  # type: ignore[union-attr]
+        return self._child
+
+    def _drain(self) -> None:
+        """Throw away a late reply; raise `TimeoutError` while it has still not come."""
+        silent = self._clock.monotonic() - (self._asked or 0.0)
+        if self._end_after is not None and silent > self._end_after and not self._ended:
+            self._ended = True
+            self._child.kill()  # type: ignore[union-attr]
+        try:
+            # A late reply may carry a new set of series: it is read, and only its values dropped.
+            for _ in self._unpack(self._receive(0.0)):
+                pass
+        except SourceError:
+            return
+
+    def _receive(self, seconds: float) -> bytes:
+        """Return one reply of the child, waiting at most `seconds` for all of it."""
+        child = self._child
+        assert child is not None  # noqa: S101
+        assert child.stdout is not None  # noqa: S101
+        until = self._clock.monotonic() + seconds
+        while (reply := self._whole()) is None:
+            left = max(0.0, until - self._clock.monotonic())
+            ready, _, _ = select.select([child.stdout], [], [], left)
+            if not ready:
+                raise TimeoutError(f"no answer from child process {child.pid} in {seconds:g} s")
+            chunk = child.stdout.read(1 << 20)
+            if not chunk:
+                self._bury()
+            self._inbox += chunk
+        self._asked = None
+        return reply
+
+    def _whole(self) -> bytes | None:
+        if len(self._inbox) < _LENGTH.size:
+            return None
+        (length,) = _LENGTH.unpack_from(self._inbox)
+        if length > _LARGEST_REPLY:
+            self._child.kill()  # type: ignore[union-attr]
+            self._bury()
+        end = _LENGTH.size + length
+        if len(self._inbox) < end:
+            return None
+        reply = bytes(self._inbox[_LENGTH.size : end])
+        del self._inbox[:end]
+        return reply
+
+    def _bury(self) -> NoReturn:
+        """Take leave of a dead child and say how it died."""
+        child, self._child, self._asked = self._child, None, None
+        assert child is not None  # noqa: S101
+        code = child.wait()
+        child.stdin.close()  # type: ignore[union-attr]
+        child.stdout.close()  # type: ignore[union-attr]
+        how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
+        raise ConnectionError(f"child process {child.pid} ended: {how}")
+
+    def _unpack(self, reply: bytes) -> Iterator[Sample | Fault | Drop]:
+        failure, keys, values, faults, drops = _load(reply)
+        if failure is not None:
+            raise SourceError(*failure)
+        if keys is not None:
+            self._keys = keys
+            self._metrics = tuple(catalogue.FAMILIES[name] for name, _ in keys)
+        return iter([
+            *map(Sample, self._metrics, (labels for _, labels in self._keys), map(_revive, values)),
+            *(Fault(*fault) for fault in faults),
+            *(Drop(*drop) for drop in drops),
+        ])  # fmt: skip
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    """Reads numbers, text and tuples; knows no classes and no functions."""
+
+    def find_class(self, module: str, name: str) -> NoReturn:
+        raise pickle.UnpicklingError(f"a reply may not hold {module}.{name}")
+
+
+def _load(reply: bytes) -> Any:
+    return _PlainUnpickler(io.BytesIO(reply)).load()
+
+
+def _revive(value: Any) -> Value:
+    return Histogram(*value) if type(value) is tuple else value
+
+
+class _Answerer:
+    """The child's side: reads its source when asked, and says what came of it."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._keys: _Keys | None = None
+
+    def answer(self) -> bytes:
+        """Read once and return the reply; the set of series is only told when it changed."""
+        items = list(self._source.read())
+        samples = [item for item in items if isinstance(item, Sample)]
+        keys = tuple((sample.metric.name, sample.labels) for sample in samples)
+        told = None if keys == self._keys else keys
+        self._keys = keys
+        return pickle.dumps((
+            None,
+            told,
+            tuple(tuple(v) if isinstance(v, Histogram) else v for _, _, v in samples),
+            tuple(tuple(item) for item in items if isinstance(item, Fault)),
+            tuple(tuple(item) for item in items if isinstance(item, Drop)),
+        ))  # fmt: skip
+
+
+def serve(requests: BinaryIO, replies: BinaryIO, make: Callable[[], Source]) -> None:
+    """Answer each byte of `requests` with a reply, until the parent closes it.
+
+    The runner's arm in this process: like the runner, it catches whatever a source raises.
+    """
+    answerer: _Answerer | None = None
+    while requests.read(1):
+        try:
+            answerer = answerer or _Answerer(make())
+            reply = answerer.answer()
+        except Exception as error:  # noqa: BLE001
+            _, reason, detail = Fault.of("", error)
+            if reason == "bug":
+                detail += "\n" + traceback.format_exc()
+            reply = pickle.dumps(((reason, detail), None, (), (), ()))
+        replies.write(_LENGTH.pack(len(reply)) + reply)
+        replies.flush()
+
+
+def private_output() -> BinaryIO:
+    """Return the pipe to the parent, and point standard output at standard error.
+
+    Called before any driver is imported: drivers print, and what they print is no reply.
+    """
+    pipe = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    return pipe
+
+
+def main(arguments: list[str], table: Mapping[str, Callable[..., Source]]) -> None:
+    """Run the child: `arguments` are a name in `table` and its options as JSON."""
+    replies = private_output()
+    # The parent decides when we end, by closing the pipe; Ctrl-C and the like go to the parent.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    name, options = arguments[0], json.loads(arguments[1])
+    serve(os.fdopen(0, "rb", buffering=0), replies, lambda: table[name](**options))
+
+
+if __name__ == "__main__":
+    from exporter.sources import ISOLATED
+
+    main(sys.argv[1:], ISOLATED)

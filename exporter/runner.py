@@ -1,0 +1,162 @@
+"""The runner gives each source a thread, a beat, backoff, and health.
+
+One daemon thread for one source. `step` is a plain function that reads once and says how long to
+wait, so that tests need neither threads nor time. This is the only room that catches every
+exception and the only one that retries: a source raises what happened and leaves the rest to it.
+A read that never returns blocks its own thread and nothing else; the board lets its samples age.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from exporter.board import Slot
+from exporter.clock import Clock
+from exporter.samples import Drop, Fault, Gate, Sample, Snapshot, Source
+
+log = logging.getLogger(__name__)
+
+LONGEST_BACKOFF = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """When a source is read: each `interval` seconds; a read should end within `deadline` seconds.
+
+    `max_series` caps what one read may bring.
+    """
+
+    interval: float
+    deadline: float
+    max_series: int = 20_000
+
+    @property
+    def max_age(self) -> float:
+        """Seconds after which a snapshot is worth nothing: two intervals and a deadline."""
+        return 2 * self.interval + self.deadline
+
+
+class Runner:
+    """Reads one source again and again and puts what it finds on the board."""
+
+    def __init__(self, source: Source, schedule: Schedule, slot: Slot, clock: Clock) -> None:
+        self.source = source
+        self._schedule = schedule
+        self._slot = slot
+        self._clock = clock
+        self._gate = Gate(schedule.max_series)
+        self._failures = 0
+        self._due = clock.monotonic()
+        self._known: frozenset[tuple[str, str]] = frozenset()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self, predecessor: Runner | None = None) -> None:
+        """Start the thread. A predecessor that is still reading the same thing is waited for."""
+        self._thread = threading.Thread(
+            target=self._run, args=(predecessor,), name=f"source:{self.source.name}", daemon=True
+        )
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ask the thread to end after the read under way. Returns at once."""
+        self._stop.set()
+
+    def join(self, seconds: float) -> bool:
+        """Wait for the thread to end, at most so long; tell whether it has."""
+        if self._thread is not None:
+            self._thread.join(seconds)
+        return self._thread is None or not self._thread.is_alive()
+
+    def _run(self, predecessor: Runner | None) -> None:
+        # Two readers of one stuck device are worse than none: wait for the former, however long.
+        while predecessor is not None and not predecessor.join(0.5):
+            if self._stop.is_set():
+                return
+        while not self._stop.is_set():
+            self._clock.wait(self._stop, self.step())
+        self._guard(self.source.close)
+
+    def step(self) -> float:
+        """Read once, publish, and return the seconds to wait before the next read."""
+        began, wall = self._clock.monotonic(), self._clock.time()
+        self._slot.begin(began)
+        items: list[Sample | Fault | Drop] = []
+        fault = self._guard(lambda: items.extend(self.source.read()))
+        taken = self._clock.monotonic()
+        if fault is not None:
+            self._fail(fault, taken, wall, taken - began)
+        else:
+            self._publish(items, taken, wall, taken - began)
+        return self._wait(taken)
+
+    def _guard(self, act: Callable[[], None]) -> Fault | None:
+        """Run `act`; turn whatever it raises into a fault, logged when it is news."""
+        try:
+            act()
+        except Exception as error:
+            fault = Fault.of("", error)
+            if ("", fault.reason) not in self._known:
+                # A bug needs its traceback; an absent device or server needs one line.
+                log.warning(
+                    "source=%s reason=%s %s",
+                    self.source.name, fault.reason, fault.detail,
+                    exc_info=error if fault.reason == "bug" else None,
+                )  # fmt: skip
+            return fault
+        return None
+
+    def _fail(self, fault: Fault, taken: float, wall: float, duration: float) -> None:
+        self._failures += 1
+        self._known = frozenset({("", fault.reason)})
+        source = self.source
+        self._slot.fail(Snapshot(source.name, source.group, taken, wall, duration, faults=(fault,)))
+
+    def _publish(
+        self, items: list[Sample | Fault | Drop], taken: float, wall: float, duration: float
+    ) -> None:
+        self._failures = 0
+        faults = tuple(item for item in items if isinstance(item, Fault))
+        batch, drops = self._gate.admit([item for item in items if isinstance(item, Sample)])
+        counted = dict(drops)
+        for item in items:
+            if isinstance(item, Drop):
+                counted[item.reason] = counted.get(item.reason, 0) + item.number
+        source = self.source
+        self._slot.publish(
+            Snapshot(source.name, source.group, taken, wall, duration, batch, faults), counted
+        )
+        self._tell(faults)
+
+    def _tell(self, faults: tuple[Fault, ...]) -> None:
+        """Log what has changed since the last read: new faults, and those that are gone."""
+        now = frozenset((fault.part, fault.reason) for fault in faults)
+        if now == self._known:
+            return
+        for fault in faults:
+            if (fault.part, fault.reason) not in self._known:
+                log.warning(
+                    "source=%s part=%s reason=%s %s", self.source.name, *fault
+                )  # fmt: skip
+        for part, reason in self._known - now:
+            log.info("source=%s part=%s reason=%s recovered", self.source.name, part, reason)
+        self._known = now
+
+    def _wait(self, now: float) -> float:
+        """Return the seconds until the next beat, or the backoff after failures.
+
+        Beats are multiples of the interval from the first read on, so that they do not drift; a
+        beat that was missed is not made up for.
+        """
+        interval = self._schedule.interval
+        if self._failures:
+            # The first failure keeps the beat: most recover at once.
+            doubled = interval * 2.0 ** min(self._failures - 1, 16)
+            wait = max(interval, min(doubled, LONGEST_BACKOFF))
+            self._due = now + wait
+            return wait
+        self._due += interval * max(1, -(-(now - self._due) // interval))
+        return max(0.0, self._due - now)

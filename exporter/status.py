@@ -1,0 +1,124 @@
+"""The status document: what the status page shows, as JSON values.
+
+Everything is taken from one view. Full error texts, addresses and paths are for callers on the
+node itself; callers from the network see error classes only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from exporter import catalogue as c
+from exporter.samples import Metric, Sample, SourceView, View, series_of
+
+
+def document(view: View, about: Mapping[str, Any], *, detailed: bool) -> dict[str, Any]:
+    """Return the status of everything in `view`, headed by `about` (the daemon itself)."""
+    return {
+        "flopwatch": dict(about),
+        "detailed": detailed,
+        "sources": [_source(source, detailed=detailed) for source in view.sources],
+        "servers": _servers(view),
+    }
+
+
+def _source(source: SourceView, *, detailed: bool) -> dict[str, Any]:
+    health = source.health
+    return {
+        "name": source.name,
+        "group": source.group,
+        "state": source.state,
+        "age_seconds": source.age,
+        "busy_seconds": source.busy,
+        "series": sum(map(series_of, source.batch.values)),
+        "reads": health.attempts,
+        "read_duration_seconds": health.last_duration,
+        "last_success": health.last_success,
+        "failures": dict(health.failures),
+        "drops": dict(health.drops),
+        "found": _found(source),
+        "faults": [
+            {"part": fault.part, "reason": fault.reason, "detail": fault.detail}
+            if detailed
+            else {"part": fault.part, "reason": fault.reason}
+            for fault in source.faults
+        ],
+    }
+
+
+_IDENTITY: Mapping[Metric, str] = {
+    c.HOST_INFO: "kernel",
+    c.NIC_INFO: "device",
+    c.LLM_SERVER_INFO: "engine",
+}
+
+
+def _found(source: SourceView) -> list[str]:
+    """Return what the source has in front of it: devices, engines, by name."""
+    names = (
+        sample.labels[sample.metric.labels.index(_IDENTITY[sample.metric])]
+        for sample in source.batch
+        if sample.metric in _IDENTITY
+    )
+    return list(dict.fromkeys(names))
+
+
+def summary(document: Mapping[str, Any]) -> Iterator[str]:
+    """Return one line for each source: what it found, or why it found nothing."""
+    for source in document["sources"]:
+        line = f"{source['name']:<24} {source['state']:<9} {source['series']:>5} series"
+        if source["found"]:
+            line += f"  {', '.join(source['found'])}"
+        for fault in source["faults"][:5]:
+            line += f"\n    {fault['part'] or 'not read'}: {fault.get('detail', fault['reason'])}"
+        if len(source["faults"]) > 5:
+            line += f"\n    and {len(source['faults']) - 5} more parts"
+        yield line
+
+
+def _servers(view: View) -> list[dict[str, Any]]:
+    """Return one row for each scraped inference server, failing ones included."""
+    rows = []
+    for source in view.sources:
+        if source.group != c.SERVING:
+            continue
+        samples = [s for s in source.batch if s.metric in _SHOWN or s.metric is c.LLM_SERVER_INFO]
+        infos = [s for s in samples if s.metric is c.LLM_SERVER_INFO]
+        engine, name, version = infos[0].labels if infos else ("", _server_of(source), "")
+        rows.append({
+            "server": name,
+            "state": source.state,
+            "engine": engine,
+            "version": version,
+            "models": _models(samples),
+            "unresolved": [s.labels[2] for s in samples if s.metric is c.LLM_MAPPING_UNRESOLVED],
+        })  # fmt: skip
+    return rows
+
+
+def _server_of(source: SourceView) -> str:
+    return source.name.partition(":")[2]
+
+
+_SHOWN: Mapping[Metric, str] = {
+    c.LLM_ACTIVE_REQUESTS: "active_requests",
+    c.LLM_WAITING_REQUESTS: "waiting_requests",
+    c.LLM_KV_CACHE_USAGE_RATIO: "kv_cache_usage_ratio",
+    c.LLM_TOKENS_TOTAL: "tokens",
+    c.LLM_MAPPING_UNRESOLVED: "",
+}
+
+
+def _models(samples: list[Sample]) -> list[dict[str, Any]]:
+    models: dict[str, dict[str, Any]] = {}
+    for metric, labels, value in samples:
+        field = _SHOWN.get(metric)
+        if not field or not isinstance(value, int | float) or not math.isfinite(value):
+            continue
+        model = models.setdefault(labels[0], {"model_name": labels[0]})
+        if metric is c.LLM_TOKENS_TOTAL:
+            field = f"{labels[metric.labels.index('direction')]}_tokens"
+        model[field] = value
+    return list(models.values())

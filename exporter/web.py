@@ -1,0 +1,281 @@
+"""The web room answers HTTP. It knows requests and responses, not where samples come from.
+
+One bare ASGI callable answers `/metrics` and the health checks from bytes; every other path goes
+to a FastAPI application, which is imported at the first such request (it is 20 MiB that a node
+whose page only Prometheus reads need not spend). Rendering happens off the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import json
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+PageKey = tuple[frozenset[str] | None, bool, bool]
+
+TEXT = "text/plain; version=0.0.4; charset=utf-8"
+_PLAIN = "text/plain; charset=utf-8"
+_ESCAPINGS = frozenset(("allow-utf-8", "underscores", "dots", "values"))
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What the web room is given to answer with.
+
+    `cached` returns a page that is still true, `page` renders one (any thread may call it);
+    `status` takes whether the caller may see details; `reload` returns the problems that kept the
+    old configuration in force, and is `None` where it is not offered over HTTP.
+    """
+
+    groups: tuple[str, ...]
+    cached: Callable[[PageKey], bytes | None]
+    page: Callable[[PageKey], bytes]
+    healthy: Callable[[], bool]
+    ready: Callable[[], bool]
+    status: Callable[[bool], Mapping[str, Any]]
+    reload: Callable[[], tuple[str, ...]] | None
+    scraped: Callable[[], None]
+    executor: Executor
+
+
+class Format(NamedTuple):
+    """How a page is written: its content type, and whether that is OpenMetrics."""
+
+    content_type: str
+    openmetrics: bool
+
+
+def create_app(services: Services) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
+    """Return the ASGI application."""
+    return _Front(services)
+
+
+class _Front:
+    """Answers what must be fast or must always work; hands the rest to the API."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._api: Callable[[Scope, Receive, Send], Awaitable[None]] | None = None
+        self._routes: Mapping[str, Callable[[Scope], Awaitable[_Answer]]] = {
+            "/metrics": self._metrics,
+            "/-/healthy": self._healthy,
+            "/-/ready": self._ready,
+            "/": _to_status,
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        route = self._routes.get(scope["path"])
+        if route is None:
+            await (await self._lazy_api())(scope, receive, send)
+            return
+        if scope["method"] not in {"GET", "HEAD"}:
+            answer = _Answer(405, _PLAIN, b"only GET and HEAD\n", ((b"allow", b"GET, HEAD"),))
+        else:
+            answer = await route(scope)
+        await answer.send(send, body=scope["method"] != "HEAD")
+
+    async def _lazy_api(self) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
+        if self._api is None:
+            loop = asyncio.get_running_loop()
+            services = self._services
+            self._api = await loop.run_in_executor(services.executor, _build_api, services)
+        return self._api
+
+    async def _metrics(self, scope: Scope) -> _Answer:
+        headers = _headers(scope)
+        query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        asked = [value for name, value in query if name in {"group", "collect[]"}]
+        unknown = sorted(set(asked).difference(self._services.groups))
+        if unknown:
+            known = ", ".join(self._services.groups)
+            return _Answer(
+                400, _PLAIN, f"no group {unknown[0][:64]!r}; there are {known}\n".encode()
+            )
+        wanted = [value for name, value in query if name == "format"]
+        if wanted and wanted[-1] not in _FORMATS:
+            return _Answer(400, _PLAIN, b"format is text or openmetrics\n")
+        fmt = _FORMATS[wanted[-1]] if wanted else negotiate(headers.get("accept", ""))
+        gzipped = accepts_gzip(headers.get("accept-encoding", ""))
+        key = (frozenset(asked) if asked else None, fmt.openmetrics, gzipped)
+        body = self._services.cached(key)
+        if body is None:
+            loop = asyncio.get_running_loop()
+            body = await loop.run_in_executor(self._services.executor, self._services.page, key)
+        self._services.scraped()
+        extra = [(b"vary", b"Accept, Accept-Encoding"), (b"cache-control", b"no-store")]
+        if gzipped:
+            extra.append((b"content-encoding", b"gzip"))
+        return _Answer(200, fmt.content_type, body, tuple(extra))
+
+    async def _healthy(self, _: Scope) -> _Answer:
+        if self._services.healthy():
+            return _Answer(200, _PLAIN, b"healthy\n")
+        return _Answer(503, _PLAIN, b"the daemon's own heartbeat has stopped\n")
+
+    async def _ready(self, _: Scope) -> _Answer:
+        if self._services.ready():
+            return _Answer(200, _PLAIN, b"ready\n")
+        return _Answer(503, _PLAIN, b"sources have not been read yet\n")
+
+
+async def _to_status(_: Scope) -> _Answer:
+    return _Answer(307, _PLAIN, b"", ((b"location", b"/status"),))
+
+
+class _Answer(NamedTuple):
+    status: int
+    content_type: str
+    body: bytes
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+
+    async def send(self, send: Send, *, body: bool) -> None:
+        await send({
+            "type": "http.response.start",
+            "status": self.status,
+            "headers": [
+                (b"content-type", self.content_type.encode()),
+                (b"content-length", str(len(self.body)).encode()),
+                *self.headers,
+            ],
+        })  # fmt: skip
+        await send({"type": "http.response.body", "body": self.body if body else b""})
+
+
+def _headers(scope: Scope) -> dict[str, str]:
+    """Return the request's headers; those given several times are joined, as HTTP allows."""
+    headers: dict[str, str] = {}
+    for raw_name, raw_value in scope["headers"]:
+        name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
+        headers[name] = f"{headers[name]}, {value}" if name in headers else value
+    return headers
+
+
+_FORMATS: Mapping[str, Format] = {
+    "text": Format(TEXT, openmetrics=False),
+    "openmetrics": Format(
+        "application/openmetrics-text; version=1.0.0; charset=utf-8", openmetrics=True
+    ),
+}
+
+
+def negotiate(accept: str) -> Format:
+    """Return the format that an Accept header likes best, of those that we write.
+
+    OpenMetrics 1.0.0 and 0.0.1, text 0.0.4 and 1.0.0; the same quality: the first one. Prometheus
+    3 adds `escaping=`: all our names are plain, so that every scheme leaves them as they are, and
+    the answer repeats the scheme that was asked for. What we cannot serve is answered with text
+    0.0.4, as Prometheus' own libraries do.
+    """
+    best, best_quality = _FORMATS["text"], 0.0
+    for part in accept.split(","):
+        media, *rest = (piece.strip() for piece in part.split(";"))
+        options = dict(_option(piece) for piece in rest)
+        quality = _quality(options.get("q", "1"))
+        fmt = _offer(media.lower(), options)
+        if fmt is not None and quality > best_quality:
+            best, best_quality = fmt, quality
+    return best
+
+
+def _offer(media: str, options: Mapping[str, str]) -> Format | None:
+    version = options.get("version", "")
+    escaping = options.get("escaping", "")
+    suffix = f"; escaping={escaping}" if escaping in _ESCAPINGS else ""
+    if media == "application/openmetrics-text" and version in {"", "1.0.0", "0.0.1"}:
+        said = version or "1.0.0"
+        return Format(
+            f"application/openmetrics-text; version={said}; charset=utf-8{suffix}",
+            openmetrics=True,
+        )
+    if media == "text/plain" and version in {"", "0.0.4", "1.0.0"}:
+        said = version or "0.0.4"
+        return Format(f"text/plain; version={said}; charset=utf-8{suffix}", openmetrics=False)
+    return _FORMATS["text"] if media in {"text/*", "*/*"} else None
+
+
+def accepts_gzip(header: str) -> bool:
+    """Tell whether an Accept-Encoding header allows gzip."""
+    for part in header.split(","):
+        coding, *rest = (piece.strip() for piece in part.split(";"))
+        if coding.lower() == "gzip":
+            return _quality(dict(_option(piece) for piece in rest).get("q", "1")) > 0
+    return False
+
+
+def _option(piece: str) -> tuple[str, str]:
+    name, _, value = piece.partition("=")
+    return name.strip().lower(), value.strip().strip('"').lower()
+
+
+def _quality(text: str) -> float:
+    try:
+        quality = float(text)
+    except ValueError:
+        return 0.0
+    return quality if 0 <= quality <= 1 else 0.0
+
+
+def is_local(scope: Scope) -> bool:
+    """Tell whether a request comes from this machine itself, not through a proxy on it."""
+    client = scope.get("client")
+    if not client:
+        return False
+    names = {name for name, _ in scope["headers"]}
+    if names & {b"x-forwarded-for", b"forwarded", b"x-real-ip"}:
+        return False
+    try:
+        host = ipaddress.ip_address(client[0])
+    except ValueError:
+        return False
+    mapped = getattr(host, "ipv4_mapped", None)
+    return (mapped or host).is_loopback
+
+
+def _build_api(services: Services) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
+    """Import FastAPI and return the application for everything that is not urgent."""
+    from fastapi import FastAPI, Request
+    from fastapi.responses import HTMLResponse, JSONResponse, Response
+
+    api = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
+    page = Path(__file__).with_name("status.html").read_text(encoding="utf-8")
+    guard = {
+        "content-security-policy": "default-src 'none'; style-src 'unsafe-inline';"
+        " script-src 'unsafe-inline'; connect-src 'self'; img-src data:; base-uri 'none';"
+        " form-action 'none'; frame-ancestors 'none'",
+        "x-content-type-options": "nosniff",
+        "referrer-policy": "no-referrer",
+        "cache-control": "no-store",
+    }
+
+    async def status_page(_: Request) -> Response:
+        return HTMLResponse(page, headers=guard)
+
+    async def status(request: Request) -> Response:
+        document = services.status(is_local(request.scope))
+        body = json.dumps(document, allow_nan=False, separators=(",", ":"))
+        return Response(body, media_type="application/json", headers=guard)
+
+    async def reload(request: Request) -> Response:
+        if services.reload is None:
+            return JSONResponse({"error": "switched off (reload.http)"}, 403)
+        if not is_local(request.scope):
+            return JSONResponse({"error": "only from this machine"}, 403)
+        loop = asyncio.get_running_loop()
+        problems = await loop.run_in_executor(services.executor, services.reload)
+        return JSONResponse({"problems": problems}, 500 if problems else 200)
+
+    api.add_route("/status", status_page, methods=["GET"])
+    api.add_route("/api/v1/status", status, methods=["GET"])
+    api.add_route("/-/reload", reload, methods=["POST"])
+    return api

@@ -1,0 +1,88 @@
+"""The texts of /sys and /proc."""
+
+from __future__ import annotations
+
+import pytest
+
+from exporter.formats import sysfs
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (b"0\n", 0),
+        (b"317548853677\n", 317548853677),
+        (b" 15 \n", 15),
+        (b"N/A (no PMA)\n", None),
+        (b"", None),
+        (b"\n", None),
+        (b"-1\n", None),
+        (b"12 packets\n", None),
+        (b"0x10\n", None),
+        (b"\xff\n", None),
+    ],
+)
+def test_a_counter_is_one_whole_number(text: bytes, value: int | None) -> None:
+    """Anything but one number of at least 0 is no reading."""
+    assert sysfs.number(text) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [(b"4: ACTIVE\n", 4), (b"1: DOWN\n", 1), (b"5: LinkUp\n", 5), (b"ACTIVE\n", None), (b"", None)],
+)
+def test_a_state_is_its_number(text: bytes, value: int | None) -> None:
+    """The number of a state counts, whatever word follows it."""
+    assert sysfs.state(text) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (b"400 Gb/sec (4X NDR)\n", 50e9),
+        (b"200 Gb/sec (2X NDR)\n", 25e9),
+        (b"10 Gb/sec (4X)\n", 1.25e9),
+        (b"2.5 Gb/sec (1X SDR)\n", 312.5e6),
+        (b"", None),
+        (b"unknown\n", None),
+    ],
+)
+def test_a_rate_is_bytes_per_second(text: bytes, value: float | None) -> None:
+    """Gigabits per second become bytes per second; the speed's name may be missing."""
+    assert sysfs.rate(text) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [(b"100000\n", 12.5e9), (b"1000\n", 125e6), (b"-1\n", None), (b"0\n", None)]
+)
+def test_a_speed_is_bytes_per_second(text: bytes, value: float | None) -> None:
+    """Megabits per second become bytes per second; -1 and 0 are no speed."""
+    assert sysfs.speed(text) == value
+
+
+def test_pressure_is_seconds() -> None:
+    """`total=` is microseconds."""
+    text = (
+        b"some avg10=0.03 avg60=0.52 avg300=1.18 total=15992986\n"
+        b"full avg10=0.03 avg60=0.44 avg300=0.97 total=13294251\n"
+    )
+    assert sysfs.stalled(text) == {"some": 15.992986, "full": 13.294251}
+    assert sysfs.stalled(b"some avg10=0.00\nnonsense\n") == {}
+
+
+def test_node_memory_is_bytes() -> None:
+    """A NUMA node's kB are 1024 bytes; lines without a unit are counts and left out."""
+    text = b"Node 0 MemTotal:        9267412 kB\nNode 0 HugePages_Total:     0\n"
+    assert sysfs.node_memory(text) == {"MemTotal": 9_489_829_888}
+
+
+def test_fields_are_lines_of_a_name_and_a_number() -> None:
+    """Lines with more or other things in them are left out."""
+    text = b"cpu  1 2 3\nintr 5 0 0\nprocs_running 3\nprocs_blocked 0\nnonsense\n"
+    assert sysfs.fields(text) == {"procs_running": 3, "procs_blocked": 0}
+
+
+def test_a_word_is_printable() -> None:
+    """Identity texts lose white space and NUL bytes, and never fail to decode."""
+    assert sysfs.word(b" MT_0000000838 \n\0") == "MT_0000000838"
+    assert sysfs.word(b"\xff") == "\N{REPLACEMENT CHARACTER}"

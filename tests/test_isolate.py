@@ -1,0 +1,219 @@
+"""Sources in child processes: what a hang, a crash or a bug over there means over here."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from exporter import catalogue as c
+from exporter.clock import SystemClock
+from exporter.isolate import Isolated
+from exporter.samples import Drop, Fault, Histogram, Sample, SourceError
+
+Make = Callable[..., Isolated]
+
+
+@pytest.fixture
+def make() -> Iterator[Make]:
+    made: list[Isolated] = []
+
+    def build(name: str, deadline: float = 20.0, **options: object) -> Isolated:
+        end_after = options.pop("end_after", 0.0)
+        source = Isolated(
+            name, "host", options, deadline=deadline, clock=SystemClock(),
+            end_after=end_after, module="tests.children",  # type: ignore[arg-type]
+        )  # fmt: skip
+        made.append(source)
+        return source
+
+    yield build
+    for source in made:
+        source.close()
+
+
+def value_of(source: Isolated) -> float:
+    first = next(iter(source.read()))
+    assert isinstance(first, Sample)
+    return first.value  # type: ignore[return-value]
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_everything_a_source_yields_comes_through(make: Make) -> None:
+    """Samples, histograms, faults and drops arrive as they were yielded, read after read."""
+    source = make("good", cpus=3)
+
+    first, second = list(source.read()), list(source.read())
+
+    histogram = Histogram((0.1, 1.0), (1, 2, 3), 2.5)
+    assert first == [
+        c.HOST_CPUS(4),
+        c.HOST_LOAD_AVERAGE(0.5, "1m"),
+        c.LLM_TTFT_SECONDS(histogram, "m", "", "vllm", "s"),
+        Fault("gpu3", "io", "lost"),
+        Drop("malformed", 2),
+    ]
+    assert second == [c.HOST_CPUS(5), *first[1:]]
+
+
+def test_a_driver_that_prints_does_not_disturb_replies(
+    make: Make, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """What the child writes to standard output ends on standard error."""
+    source = make("good", cpus=3)
+
+    list(source.read())
+
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert "and one from C" in err
+
+
+def test_a_hung_child_is_a_timeout_and_gets_no_second_request(make: Make, tmp_path: Path) -> None:
+    """While the child hangs each read says so at once; when it answers, reading goes on."""
+    gate = tmp_path / "gate"
+    source = make("hangs", gate=str(gate), end_after=None)
+    assert [value_of(source), value_of(source)] == [1, 2]
+    source._deadline = 0.2
+    pid = source.pid
+
+    with pytest.raises(TimeoutError):
+        source.read()
+    with pytest.raises(TimeoutError):
+        source.read()
+    assert source.pid == pid, "no second child beside a stuck one"
+
+    gate.touch()
+    source._deadline = 20.0
+    pause = threading.Event()
+    for _ in range(200):
+        try:
+            value = value_of(source)
+        except TimeoutError:
+            pause.wait(0.05)
+            continue
+        break
+    assert value == 4, "the late reply (3) is thrown away, it is old"
+
+
+def test_a_child_that_hangs_too_long_is_ended_once(make: Make, tmp_path: Path) -> None:
+    """With `end_after` a silent child is killed, and the next read starts a new one."""
+    source = make("hangs", gate=str(tmp_path / "never"), end_after=0.0)
+    assert [value_of(source), value_of(source)] == [1, 2]
+    source._deadline = 0.1
+    with pytest.raises(TimeoutError):
+        source.read()
+
+    with pytest.raises((ConnectionError, TimeoutError)):
+        source.read()
+    source._deadline = 20.0
+    for _ in range(50):
+        try:
+            value = value_of(source)
+        except (ConnectionError, TimeoutError):
+            threading.Event().wait(0.05)
+            continue
+        break
+
+    assert value == 1
+
+
+def test_a_segmentation_fault_takes_only_the_child(make: Make) -> None:
+    """A crash is reported with its signal, and the next read starts a new child."""
+    source = make("crashes")
+    assert value_of(source) == 1
+
+    with pytest.raises(ConnectionError, match="SIGSEGV"):
+        source.read()
+
+    assert value_of(source) == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason", "text"),
+    [("denied", "denied", "no rights"), ("bug", "bug", "Traceback")],
+)
+def test_a_failed_read_keeps_its_reason(make: Make, kind: str, reason: str, text: str) -> None:
+    """What is raised in the child is raised here with the same reason; a bug with its traceback."""
+    source = make("raises", kind=kind)
+
+    with pytest.raises(SourceError, match=text) as caught:
+        source.read()
+
+    assert caught.value.reason == reason
+
+
+def test_a_source_that_cannot_be_built_says_why(make: Make) -> None:
+    """A missing driver library is `unavailable`, at each read, without a new child each time."""
+    source = make("unmakeable")
+    pids = set()
+
+    for _ in range(2):
+        with pytest.raises(SourceError, match=r"libdriver\.so\.1") as caught:
+            source.read()
+        assert caught.value.reason == "unavailable"
+        pids.add(source.pid)
+
+    assert len(pids) == 1
+
+
+def test_closing_ends_the_child(make: Make) -> None:
+    """After `close` there is no process left."""
+    source = make("good", cpus=1)
+    list(source.read())
+    pid = source.pid
+    assert pid is not None
+
+    source.close()
+
+    assert not alive(pid)
+
+
+def test_closing_kills_a_stuck_child_only_if_that_is_allowed(make: Make, tmp_path: Path) -> None:
+    """A child that may not be ended (DCGM: dcgm-exporter 84) is left behind."""
+    gate = tmp_path / "gate"
+    source = make("hangs", gate=str(gate), end_after=None)
+    assert [value_of(source), value_of(source)] == [1, 2]
+    source._deadline = 0.1
+    with pytest.raises(TimeoutError):
+        source.read()
+    child, pid = source._child, source.pid
+    assert child is not None
+    assert pid is not None
+
+    source.close()
+
+    assert alive(pid)
+    gate.touch()
+    child.wait(20)  # it finds its pipe closed and ends by itself
+
+
+def test_a_reply_may_hold_no_classes(make: Make) -> None:
+    """The parent refuses anything but plain values, whatever wrote it."""
+    source = make("good", cpus=1)
+
+    with pytest.raises(pickle.UnpicklingError, match="may not hold"):
+        source._unpack(pickle.dumps(Path("/")))
+
+
+def test_a_child_that_talks_nonsense_is_ended(make: Make) -> None:
+    """A length beyond all reason does not make the parent wait for gigabytes."""
+    source = make("good", cpus=1)
+    list(source.read())
+    source._inbox += struct.pack("<I", 2**32 - 1)
+
+    with pytest.raises(ConnectionError, match=signal.Signals.SIGKILL.name):
+        source.read()
