@@ -1,0 +1,740 @@
+"""The engines' files and the translation of recorded pages."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from exporter.formats.exposition import Page, Reader
+
+from exporter import catalogue as c
+from exporter.engines import (
+    MAX_MODELS,
+    Engine,
+    EngineError,
+    Translator,
+    detect,
+    load_engines,
+)
+from exporter.samples import Drop, Gate, Histogram, Metric, Sample, Value
+
+PAGES = Path(__file__).parent.parent / "data" / "engines"
+
+COMPLETE = [
+    "vllm-0.32.0-cpu.prom",
+    "vllm-0.32.0-cpu-cold.prom",
+    "vllm-0.32.0-cpu-underload.prom",
+    "vllm-0.32.0-cpu-dp2.prom",
+    "vllm-0.32.0-cpu-apiservers2.prom",
+    "vllm-0.4.x-v0-cpu-2024-06.prom",
+    "llamacpp-b10434.prom",
+    "llamacpp-b10434-cold.prom",
+    "llamacpp-b10434-underload.prom",
+    "llamacpp-b11549-xllamacpp.prom",
+    "ik_llamacpp-2025-08.prom",
+]
+
+
+def engine(name: str) -> Engine:
+    return next(engine for engine in load_engines() if engine.name == name)
+
+
+def parse(text: str) -> Page:
+    return Reader().read(text.encode())
+
+
+def recorded(name: str) -> list[Sample | Drop]:
+    """Translate a recorded page as the source does: recognised, then read with what is wanted."""
+    body = (PAGES / name).read_bytes()
+    wide = Reader().read(body).shape
+    found = detect(load_engines(), (*wide.index, *wide.types))
+    assert found is not None
+    return Translator(found, "a").translate(Reader(found.wanted).read(body))
+
+
+def translate(text: str, name: str = "vllm", model: str | None = None) -> list[Sample | Drop]:
+    return Translator(engine(name), "a", model).translate(parse(text))
+
+
+def value(samples: Iterable[Sample | Drop], metric: Metric, **labels: str) -> Value:
+    """Return the one sample of a metric that has these labels."""
+    (found,) = values(samples, metric, **labels)
+    return found
+
+
+def values(samples: Iterable[Sample | Drop], metric: Metric, **labels: str) -> list[Value]:
+    return [
+        s.value
+        for s in samples
+        if isinstance(s, Sample)
+        and s.metric is metric
+        and labels.items() <= dict(zip(metric.labels, s.labels, strict=True)).items()
+    ]
+
+
+def histogram(samples: Iterable[Sample | Drop], metric: Metric, **labels: str) -> Histogram:
+    found = value(samples, metric, **labels)
+    assert isinstance(found, Histogram)
+    return found
+
+
+def names(samples: Iterable[Sample | Drop], metric: Metric, label: str) -> list[str]:
+    at = metric.labels.index(label)
+    return [s.labels[at] for s in samples if isinstance(s, Sample) and s.metric is metric]
+
+
+def quality(samples: Iterable[Sample | Drop], metric: Metric) -> list[str]:
+    return [
+        s.labels[3]
+        for s in samples
+        if isinstance(s, Sample) and s.metric is c.LLM_SOURCE_INFO and s.labels[2] == metric.name
+    ]
+
+
+def unresolved(samples: Iterable[Sample | Drop]) -> list[str]:
+    return names(samples, c.LLM_MAPPING_UNRESOLVED, "metric")
+
+
+def made(samples: Iterable[Sample | Drop]) -> set[str]:
+    """Return the names of what was translated, notes left out."""
+    notes = (c.LLM_SERVER_INFO, c.LLM_SOURCE_INFO, c.LLM_MAPPING_UNRESOLVED)
+    return {s.metric.name for s in samples if isinstance(s, Sample) and s.metric not in notes}
+
+
+# ---------------------------------------------------------------- recorded pages
+
+
+def test_vllm_histograms_are_the_engines_own() -> None:
+    """Counts of the run are found again, as whole numbers, with the engine's bounds and sum."""
+    samples = recorded("vllm-0.32.0-cpu.prom")
+    counts = {
+        metric.name: histogram(samples, metric).counts[-1]
+        for metric in (c.LLM_TTFT_SECONDS, c.LLM_ITL_SECONDS, c.LLM_TPOT_SECONDS)
+    }
+    assert counts == {"llm_ttft_seconds": 225, "llm_itl_seconds": 14714, "llm_tpot_seconds": 220}
+    e2e = histogram(samples, c.LLM_E2E_SECONDS, model_name="mid-llama", model_version="")
+    assert e2e.counts[-1] == 220
+    assert e2e.sum == 1036.0585157871246
+    assert e2e.bounds[:4] == (0.3, 0.5, 0.8, 1.0)
+    assert e2e.bounds[-1] == 7680
+    assert {type(count) for count in e2e.counts} == {int}
+
+
+def test_vllm_bucket_counts_are_cumulative() -> None:
+    """The share within a bound is that of the clients' own clocks (156 of 225 within 2.5 s)."""
+    ttft = histogram(recorded("vllm-0.32.0-cpu.prom"), c.LLM_TTFT_SECONDS)
+    within = dict(zip(ttft.bounds, ttft.counts, strict=False))
+    assert (within[0.25], within[1.0], within[2.5], within[10.0]) == (126, 154, 156, 209)
+
+
+def test_vllm_counters_and_gauges() -> None:
+    """Tokens, outcomes, HTTP classes, prefix cache and busy seconds of the recorded run."""
+    samples = recorded("vllm-0.32.0-cpu.prom")
+    assert value(samples, c.LLM_TOKENS_TOTAL, direction="input") == 80905
+    assert value(samples, c.LLM_TOKENS_TOTAL, direction="output") == 14939
+    assert value(samples, c.LLM_REQUESTS_TOTAL, outcome="length") == 213
+    assert value(samples, c.LLM_REQUESTS_TOTAL, outcome="abort") == 0
+    assert value(samples, c.LLM_REQUESTS_TOTAL, outcome="rejected") == 0
+    assert value(samples, c.LLM_HTTP_RESPONSES_TOTAL, code="2xx") == 225
+    assert value(samples, c.LLM_HTTP_RESPONSES_TOTAL, code="4xx") == 11
+    assert value(samples, c.LLM_PREFIX_CACHE_QUERIED_TOKENS_TOTAL) == 80905
+    assert value(samples, c.LLM_PREFIX_CACHE_HIT_TOKENS_TOTAL) == 19968
+    assert value(samples, c.LLM_PREFILL_SECONDS_TOTAL) == 52.17777339299573
+    assert value(samples, c.LLM_DECODE_SECONDS_TOTAL) == 481.0829682830031
+    assert value(samples, c.LLM_KV_CACHE_USAGE_RATIO) == 0
+    assert value(samples, c.LLM_PREEMPTIONS_TOTAL) == 0
+
+
+def test_a_loaded_vllm_shows_what_is_going_on() -> None:
+    """Under load the requests in the batch and the share of the KV cache are above zero."""
+    samples = recorded("vllm-0.32.0-cpu-underload.prom")
+    assert value(samples, c.LLM_ACTIVE_REQUESTS, model_name="mid-llama") > 0  # type: ignore[operator]
+    assert 0 < value(samples, c.LLM_KV_CACHE_USAGE_RATIO) < 1  # type: ignore[operator]
+
+
+def test_data_parallel_ranks_are_added_up() -> None:
+    """Two engines of one server make one series: counters and every bucket are summed."""
+    samples = recorded("vllm-0.32.0-cpu-dp2.prom")
+    assert value(samples, c.LLM_TOKENS_TOTAL, direction="output") == 2239 + 2091
+    assert value(samples, c.LLM_REQUESTS_TOTAL, outcome="length") == 56 + 53
+    ttft = histogram(samples, c.LLM_TTFT_SECONDS)
+    assert ttft.counts[-1] == 56 + 53
+    assert ttft.sum == 2.815563678741455 + 2.5088868141174316
+    tpot = histogram(samples, c.LLM_TPOT_SECONDS)
+    assert (tpot.bounds[0], tpot.counts[0]) == (0.01, 54 + 51)
+
+
+def test_v0_names_are_alternatives() -> None:
+    """The V0 page has its per-step interval under the name of a TPOT, and other KV names."""
+    samples = recorded("vllm-0.4.x-v0-cpu-2024-06.prom")
+    assert histogram(samples, c.LLM_ITL_SECONDS, model_name="facebook/opt-125m").counts[-1] == 6
+    assert histogram(samples, c.LLM_TTFT_SECONDS).counts[-1] == 1
+    assert value(samples, c.LLM_KV_CACHE_USAGE_RATIO) == 0
+    assert value(samples, c.LLM_WAITING_REQUESTS) == 0
+    assert quality(samples, c.LLM_WAITING_REQUESTS) == ["derived"]
+    assert c.LLM_TPOT_SECONDS.name not in made(samples)
+
+
+def test_llamacpp_counters() -> None:
+    """Input is processed and cached tokens; there are no latencies and no throughput gauges."""
+    samples = recorded("llamacpp-b10434.prom")
+    assert value(samples, c.LLM_TOKENS_TOTAL, direction="input") == 67682 + 12288
+    assert value(samples, c.LLM_TOKENS_TOTAL, direction="output") == 20006
+    assert value(samples, c.LLM_PREFILL_SECONDS_TOTAL) == 88.8366
+    assert value(samples, c.LLM_DECODE_SECONDS_TOTAL) == 343.431
+    assert value(samples, c.LLM_PREFIX_CACHE_HIT_TOKENS_TOTAL) == 12288
+    assert quality(samples, c.LLM_TOKENS_TOTAL) == ["derived"]
+    assert made(samples) == {
+        "llm_tokens_total",
+        "llm_prefill_seconds_total",
+        "llm_decode_seconds_total",
+        "llm_active_requests",
+        "llm_waiting_requests",
+        "llm_prefix_cache_queried_tokens_total",
+        "llm_prefix_cache_hit_tokens_total",
+    }
+
+
+def test_an_older_llamacpp_is_used_as_far_as_it_goes() -> None:
+    """Without a count of cached tokens the input is biased; the fork's KV gauge is read."""
+    samples = recorded("ik_llamacpp-2025-08.prom")
+    assert value(samples, c.LLM_TOKENS_TOTAL, direction="input") == 6886
+    assert quality(samples, c.LLM_TOKENS_TOTAL) == ["biased"]
+    assert value(samples, c.LLM_KV_CACHE_USAGE_RATIO) == 0.491063
+    assert c.LLM_PREFIX_CACHE_HIT_TOKENS_TOTAL.name not in made(samples)
+
+
+@pytest.mark.parametrize("name", COMPLETE)
+def test_required_rows_resolve_on_complete_pages(name: str) -> None:
+    """Every complete recording of an engine offers all that is required of it."""
+    assert unresolved(recorded(name)) == []
+
+
+@pytest.mark.parametrize("name", COMPLETE)
+def test_samples_are_well_formed(name: str) -> None:
+    """Nothing that is translated is dropped later: labels, values, cumulation, duplicates."""
+    samples = [s for s in recorded(name) if isinstance(s, Sample)]
+    batch, drops = Gate(10_000).admit(samples)
+    assert (len(batch), dict(drops)) == (len(samples), {})
+    assert len(samples) == len(recorded(name))
+
+
+@pytest.mark.parametrize("name", COMPLETE)
+def test_wanted_names_are_enough(name: str) -> None:
+    """A reader that keeps only the wanted names gives the same samples as one that keeps all."""
+    body = (PAGES / name).read_bytes()
+    found = detect(load_engines(), Reader().read(body).shape.index)
+    assert found is not None
+    assert Translator(found, "a").translate(Reader().read(body)) == recorded(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "holds"),
+    [
+        ("vllm-2026-05-dp2-excerpt.prom", {"llm_active_requests"}),
+        ("vllm-0.10.0-v1-excerpt-a.prom", set()),
+        ("vllm-0.10.0-v1-excerpt-b.prom", set()),
+        ("vllm-0.6.x-lora-excerpt.prom", set()),
+        ("vllm-0.5.1-ttft-zero-bug-excerpt.prom", set()),
+        ("vllm-docs-iteration-tokens-excerpt.prom", set()),
+        (
+            "llm-d-inference-sim-2026-excerpt.prom",
+            {"llm_active_requests", "llm_waiting_requests", "llm_prefix_cache_hit_tokens_total"},
+        ),
+        (
+            "ray-2.32-vllm-v0-excerpt.prom",
+            {
+                "llm_itl_seconds",
+                "llm_tokens_total",
+                "llm_active_requests",
+                "llm_waiting_requests",
+                "llm_kv_cache_usage_ratio",
+            },
+        ),
+        (
+            "llamacpp-b4687-cold-start-excerpt.prom",
+            {"llm_tokens_total", "llm_prefill_seconds_total", "llm_decode_seconds_total"},
+        ),
+    ],
+)
+def test_excerpts_give_what_they_hold(name: str, holds: set[str]) -> None:
+    """Incomplete histograms and unmapped families give nothing, the rest is used."""
+    assert made(recorded(name)) == holds
+
+
+def test_each_metric_says_where_it_comes_from() -> None:
+    """There is one note for each metric that was made, with the names as the page spells them."""
+    samples = recorded("ray-2.32-vllm-v0-excerpt.prom")
+    assert sorted(names(samples, c.LLM_SOURCE_INFO, "metric")) == sorted(made(samples))
+    sources = names(samples, c.LLM_SOURCE_INFO, "source")
+    assert "ray_vllm:prompt_tokens_total, ray_vllm:generation_tokens_total" in sources
+    assert quality(recorded("vllm-0.32.0-cpu.prom"), c.LLM_REQUESTS_TOTAL) == ["biased"]
+
+
+def test_the_server_is_introduced() -> None:
+    """Each page gives the engine's name; its version is on no page and stays empty."""
+    (info,) = [s for s in recorded("vllm-0.32.0-cpu.prom") if s[0] is c.LLM_SERVER_INFO]
+    assert info == c.LLM_SERVER_INFO(1, "vllm", "a", "")
+
+
+# ---------------------------------------------------------------- traps
+
+
+def bucketed(name: str, counts: Iterable[float], total: float, labels: str = "") -> str:
+    """Write a histogram with the bounds 1, 2, ... and +Inf from cumulative counts."""
+    cumulative = list(counts)
+    bounds = [*map(str, range(1, len(cumulative))), "+Inf"]
+    lines = [
+        f'{name}_bucket{{{labels}le="{le}"}} {n}\n'
+        for le, n in zip(bounds, cumulative, strict=True)
+    ]
+    tail = f"{{{labels}}}" if labels else ""
+    return f"{''.join(lines)}{name}_sum{tail} {total}\n{name}_count{tail} {cumulative[-1]}\n"
+
+
+TTFT = "vllm:time_to_first_token_seconds"
+TPOT = "vllm:request_time_per_output_token_seconds"
+
+
+@pytest.mark.parametrize(
+    "name", ["vllm:prompt_tokens_total", "vllm:prompt_tokens", "ray_vllm_prompt_tokens_total"]
+)
+def test_a_counter_is_found_with_and_without_its_suffix(name: str) -> None:
+    """Simulators leave out `_total`, Ray writes an underscore for the colon."""
+    samples = translate(f'{name}{{model_name="m"}} 7\n')
+    assert value(samples, c.LLM_TOKENS_TOTAL, direction="input", model_name="m") == 7
+
+
+def test_a_histogram_whose_name_ends_like_a_counter(tmp_path: Path) -> None:
+    """`iteration_tokens_total` is a histogram: its buckets are found, it is no counter."""
+    (tmp_path / "x.yaml").write_text(
+        """
+engine: x
+prefixes: ["x:"]
+rows:
+  - metric: llm_itl_seconds
+    sources: [{name: iteration_tokens_total, quality: exact, semantics: steps}]
+  - metric: llm_preemptions_total
+    sources: [{name: iteration_tokens_total, quality: exact, semantics: steps}]
+"""
+    )
+    found = next(e for e in load_engines(tmp_path) if e.name == "x")
+    page = parse(bucketed("x:iteration_tokens_total", [3, 4], 9.0))
+    samples = Translator(found, "a").translate(page)
+    assert histogram(samples, c.LLM_ITL_SECONDS) == Histogram((1.0,), (3, 4), 9.0)
+    assert made(samples) == {"llm_itl_seconds"}
+
+
+@pytest.mark.parametrize("text", ["NaN", "-nan", "nan", "-1", "-1.0"])
+def test_an_unknown_gauge_is_absent(text: str) -> None:
+    """NaN and the sentinel -1 mean "not measured": no sample, no note, no drop."""
+    samples = translate(f'vllm:kv_cache_usage_perc{{engine="0",model_name="m"}} {text}\n')
+    assert made(samples) == set()
+    assert quality(samples, c.LLM_KV_CACHE_USAGE_RATIO) == []
+    assert not any(isinstance(s, Drop) for s in samples)
+
+
+def test_one_unknown_rank_makes_the_sum_unknown() -> None:
+    """The requests of two ranks are not known if one rank's are not."""
+    text = 'vllm:num_requests_running{{engine="{0}"}} {1}\n'
+    assert made(translate(text.format(0, 3) + text.format(1, "NaN"))) == set()
+
+
+@pytest.mark.parametrize("text", ["-5", "+Inf"])
+def test_a_counter_that_makes_no_sense_is_dropped_and_counted(text: str) -> None:
+    """Counters cannot be negative or infinite (vllm#10430); the rest of the page stays."""
+    samples = translate(f"vllm:prompt_tokens_total {text}\nvllm:generation_tokens_total 3\n")
+    assert values(samples, c.LLM_TOKENS_TOTAL) == [3]
+    assert samples[-1] == Drop("value", 1)
+
+
+def test_observations_that_are_all_zero_were_never_taken() -> None:
+    """vllm#6337: a full histogram with sum 0 is left out, without a claim to be exact."""
+    samples = translate(bucketed(TTFT, [208, 208, 208], 0.0))
+    assert made(samples) == set()
+    assert quality(samples, c.LLM_TTFT_SECONDS) == []
+
+
+def test_a_histogram_without_observations_is_kept() -> None:
+    """Before the first request all counts are zero: that is known, and a baseline."""
+    samples = translate(bucketed(TTFT, [0, 0, 0], 0.0))
+    assert histogram(samples, c.LLM_TTFT_SECONDS) == Histogram((1.0, 2.0), (0, 0, 0), 0.0)
+
+
+@pytest.mark.parametrize("missing", ['le="+Inf"', "_sum"])
+def test_an_incomplete_histogram_is_not_used(missing: str) -> None:
+    """Without its last bucket or its sum a histogram gives nothing and counts as missing."""
+    text = bucketed(TTFT, [1, 2, 3], 4.0)
+    cut = "".join(line for line in text.splitlines(keepends=True) if missing not in line)
+    samples = translate(cut)
+    assert made(samples) == set()
+    assert "llm_ttft_seconds" in unresolved(samples)
+
+
+def test_buckets_that_disagree_with_the_count_are_dropped() -> None:
+    """A histogram that contradicts itself is left out and counted."""
+    text = bucketed(TTFT, [1, 2, 3], 4.0).replace("_count 3", "_count 4")
+    samples = translate(text)
+    assert made(samples) == set()
+    assert samples[-1] == Drop("value", 1)
+
+
+def test_nan_in_a_histogram() -> None:
+    """A bucket that is NaN is nonsense; a sum that is NaN (Rust front end) is unknown."""
+    nan_bucket = bucketed(TTFT, ["NaN", 2, 3], 4.0)  # type: ignore[list-item]
+    assert translate(nan_bucket)[-1] == Drop("value", 1)
+    nan_sum = translate(bucketed(TTFT, [1, 2, 3], math.nan))
+    assert made(nan_sum) == set()
+    assert not any(isinstance(s, Drop) for s in nan_sum)
+
+
+def test_single_token_requests_are_taken_out_of_tpot() -> None:
+    """vLLM observes 0 where there is no second token: as many as requests of one token."""
+    page = bucketed(TPOT, [5, 8, 9], 7.5) + bucketed("vllm:request_generation_tokens", [2, 9], 99.0)
+    samples = translate(page)
+    assert histogram(samples, c.LLM_TPOT_SECONDS) == Histogram((1.0, 2.0), (3, 6, 7), 7.5)
+    assert quality(samples, c.LLM_TPOT_SECONDS) == ["exact"]
+
+
+def test_only_single_token_requests_leave_no_tpot() -> None:
+    """A server that scores has no time per token: its histogram is empty, not full of zeros."""
+    page = bucketed(TPOT, [9, 9], 0.0) + bucketed("vllm:request_generation_tokens", [9, 9], 9.0)
+    assert histogram(translate(page), c.LLM_TPOT_SECONDS) == Histogram((1.0,), (0, 0), 0.0)
+
+
+def test_tpot_without_a_count_of_single_tokens_is_biased() -> None:
+    """Where the bucket for one token is configured away, the zeros stay and that is said."""
+    samples = translate(bucketed(TPOT, [5, 8, 9], 7.5))
+    assert histogram(samples, c.LLM_TPOT_SECONDS).counts == (5, 8, 9)
+    assert quality(samples, c.LLM_TPOT_SECONDS) == ["biased"]
+
+
+def test_more_zeros_than_observations_are_nonsense() -> None:
+    """Zeros that the first bucket does not hold cannot be taken out of it."""
+    page = bucketed(TPOT, [1, 9], 7.5) + bucketed("vllm:request_generation_tokens", [2, 9], 99.0)
+    samples = translate(page)
+    assert made(samples) == set()
+    assert samples[-1] == Drop("value", 1)
+
+
+def test_ranks_with_other_bounds_meet_on_the_common_ones() -> None:
+    """Buckets can be added up only where both ranks have them."""
+    first = bucketed(TTFT, [1, 2, 4], 5.0, 'engine="0",')
+    second = bucketed(TTFT, [10, 40], 50.0, 'engine="1",')
+    found = histogram(translate(first + second), c.LLM_TTFT_SECONDS)
+    assert found == Histogram((1.0,), (11, 44), 55.0)
+
+
+def test_bounds_are_numbers_however_they_are_written() -> None:
+    """`1`, `1.0` and `1e+00` are the same bound; the order of lines does not matter."""
+    text = (
+        f'{TTFT}_count 4\n{TTFT}_sum 5.5\n{TTFT}_bucket{{le="+Inf"}} 4\n'
+        f'{TTFT}_bucket{{le="1e+01"}} 3\n{TTFT}_bucket{{le="2"}} 2\n'
+    )
+    found = histogram(translate(text), c.LLM_TTFT_SECONDS)
+    assert found == Histogram((2.0, 10.0), (2, 3, 4), 5.5)
+
+
+KV = 'vllm:kv_cache_usage_perc{engine="0"} 0.2\nvllm:kv_cache_usage_perc{engine="1"} 0.8\n'
+BLOCKS = 'vllm:cache_config_info{{engine="{0}",num_gpu_blocks="{1}"}} 1\n'
+
+
+def test_kv_usage_is_weighted_by_capacity() -> None:
+    """A rank with three times the blocks counts three times."""
+    text = KV + BLOCKS.format(0, 300) + BLOCKS.format(1, 100)
+    assert value(translate(text), c.LLM_KV_CACHE_USAGE_RATIO) == pytest.approx(0.35)
+
+
+@pytest.mark.parametrize("blocks", ["", BLOCKS.format(0, 300) + BLOCKS.format(1, "None")])
+def test_kv_usage_is_a_plain_mean_where_capacity_is_unknown(blocks: str) -> None:
+    """Early versions and the Rust front end do not tell the number of blocks."""
+    assert value(translate(KV + blocks), c.LLM_KV_CACHE_USAGE_RATIO) == pytest.approx(0.5)
+
+
+def test_models_of_one_server_are_kept_apart() -> None:
+    """Series with different model names do not mix."""
+    text = 'vllm:num_requests_running{{engine="0",model_name="{0}"}} {1}\n'
+    samples = translate(text.format("a", 1) + text.format("b", 2))
+    assert value(samples, c.LLM_ACTIVE_REQUESTS, model_name="a") == 1
+    assert value(samples, c.LLM_ACTIVE_REQUESTS, model_name="b") == 2
+
+
+def test_models_beyond_the_cap_are_summed_as_other() -> None:
+    """No page can make more than a fixed number of models; nothing of it is lost."""
+    lines = [f'vllm:generation_tokens_total{{model_name="m{i}"}} 1\n' for i in range(100)]
+    samples = translate("".join(lines))
+    models = names(samples, c.LLM_TOKENS_TOTAL, "model_name")
+    assert len(models) == MAX_MODELS + 1
+    assert value(samples, c.LLM_TOKENS_TOTAL, model_name="other") == 100 - MAX_MODELS
+
+
+def test_models_that_were_kept_stay_kept() -> None:
+    """A new model that comes first on the page does not push a known one into `other`."""
+    line = 'vllm:generation_tokens_total{{model_name="{0}"}} 1\n'.format
+    known = "".join(line(f"m{i}") for i in range(MAX_MODELS))
+    translator = Translator(engine("vllm"), "a")
+    translator.translate(parse(known))
+    samples = translator.translate(parse(line("new") + known))
+    models = names(samples, c.LLM_TOKENS_TOTAL, "model_name")
+    assert "m63" in models
+    assert "new" not in models
+    assert value(samples, c.LLM_TOKENS_TOTAL, model_name="other") == 1
+
+
+@pytest.mark.parametrize("label", ["", '{model_name=""}', '{model_name="undefined"}'])
+def test_a_page_without_a_model_takes_the_configured_name(label: str) -> None:
+    """Configuration stands in where the page says nothing, and only there."""
+    text = f'vllm:num_requests_running{label} 1\nvllm:num_requests_waiting{{model_name="m"}} 2\n'
+    samples = translate(text, model="mine")
+    assert value(samples, c.LLM_ACTIVE_REQUESTS, model_name="mine") == 1
+    assert value(samples, c.LLM_WAITING_REQUESTS, model_name="m") == 2
+
+
+def test_repeated_numbers_of_other_servers_are_not_counted() -> None:
+    """The production-stack router repeats its engines' gauges with a label `server`."""
+    text = 'vllm:num_requests_running{server="http://10.0.0.1:8000"} 5\n'
+    assert made(translate(text)) == set()
+
+
+def test_only_inference_routes_count_as_responses() -> None:
+    """Health checks and scrapes are no requests; codes become classes; odd ones are left out."""
+    text = (
+        'http_requests_total{handler="/health",status="2xx"} 900\n'
+        'http_requests_total{handler="none",status="4xx"} 50\n'
+        'http_requests_total{handler="/v1/completions",method="POST",status="404"} 3\n'
+        'http_requests_total{handler="/v1/responses",method="POST",status="4xx"} 4\n'
+        'http_requests_total{handler="/v1/responses",method="GET",status="weird"} 4\n'
+    )
+    samples = translate(text + "vllm:num_requests_running 0\n")
+    assert values(samples, c.LLM_HTTP_RESPONSES_TOTAL) == [7]
+    assert value(samples, c.LLM_HTTP_RESPONSES_TOTAL, code="4xx") == 7
+
+
+def test_one_prefix_serves_the_whole_page() -> None:
+    """Where a page passes on the same families under two prefixes the preferred one is used."""
+    text = (
+        "ray_vllm_num_requests_running 5\nvllm:num_requests_running 3\n"
+        "ray_vllm_num_requests_waiting 1\n"
+    )
+    samples = translate(text)
+    assert value(samples, c.LLM_ACTIVE_REQUESTS) == 3
+    assert "llm_waiting_requests" in unresolved(samples)
+
+
+def test_a_missing_required_metric_is_named_once() -> None:
+    """A rename upstream shows on the day it lands, one series for each metric."""
+    body = (PAGES / "vllm-0.32.0-cpu.prom").read_text()
+    renamed = body.replace("vllm:time_to_first_token", "vllm:ttft").replace("_tokens_total", "_t")
+    assert unresolved(translate(renamed)) == ["llm_ttft_seconds", "llm_tokens_total"]
+
+
+def test_a_metric_of_newer_versions_is_missed_where_the_version_is_new() -> None:
+    """TPOT is required beside a family that came later than it, and not on older pages."""
+    body = (PAGES / "vllm-0.32.0-cpu.prom").read_text()
+    assert unresolved(translate(body.replace(TPOT, "vllm:tpot"))) == ["llm_tpot_seconds"]
+
+
+def test_a_declared_family_without_series_is_not_missing() -> None:
+    """Front ends that make series at first use declare them before."""
+    body = (PAGES / "vllm-0.32.0-cpu.prom").read_text()
+    lines = body.splitlines(keepends=True)
+    cold = "".join(line for line in lines if line.startswith("#") or TTFT not in line)
+    assert "llm_ttft_seconds" not in made(translate(cold))
+    assert unresolved(translate(cold)) == []
+
+
+def test_absence_says_nothing_on_a_page_that_broke_off() -> None:
+    """Of a truncated page what is there is used, and nothing is reported as missing."""
+    body = (PAGES / "vllm-0.32.0-cpu.prom").read_bytes()
+    page = Reader().read(body[: len(body) // 2])
+    assert page.partial
+    samples = Translator(engine("vllm"), "a").translate(page)
+    assert value(samples, c.LLM_TOKENS_TOTAL, direction="output") == 14939
+    assert unresolved(samples) == []
+
+
+# ---------------------------------------------------------------- from read to read
+
+
+def test_values_follow_the_page() -> None:
+    """The plan is made for the series, not for their values."""
+    reader, translator = Reader(), Translator(engine("vllm"), "a")
+    first = translator.translate(reader.read(b"vllm:generation_tokens_total 3\n"))
+    second = translator.translate(reader.read(b"vllm:generation_tokens_total 8\n"))
+    assert value(first, c.LLM_TOKENS_TOTAL) == 3
+    assert value(second, c.LLM_TOKENS_TOTAL) == 8
+
+
+def test_new_series_make_a_new_plan() -> None:
+    """A family that appears later is found then."""
+    reader, translator = Reader(), Translator(engine("vllm"), "a")
+    translator.translate(reader.read(b"vllm:generation_tokens_total 3\n"))
+    text = b"vllm:generation_tokens_total 3\nvllm:num_requests_running 1\n"
+    assert value(translator.translate(reader.read(text)), c.LLM_ACTIVE_REQUESTS) == 1
+
+
+def test_the_same_series_give_the_same_shape() -> None:
+    """What comes after the translation may compare by identity while nothing changes."""
+    body = (PAGES / "vllm-0.32.0-cpu.prom").read_bytes()
+    reader, translator, gate = Reader(), Translator(engine("vllm"), "a"), Gate(10_000)
+    shapes = set()
+    for _ in range(2):
+        samples = translator.translate(reader.read(body))
+        batch, _ = gate.admit([s for s in samples if isinstance(s, Sample)])
+        shapes.add(id(batch.shape))
+    assert len(shapes) == 1
+
+
+# ---------------------------------------------------------------- recognising
+
+
+def test_engines_are_recognised_by_prefix() -> None:
+    """A sample name gives its engine away; unknown names give none."""
+    engines = load_engines()
+    assert [e.name for e in engines] == ["llamacpp", "vllm"]
+    for name in ("vllm:x", "ray_vllm:x", "ray_vllm_x", "kserve_vllm:x"):
+        assert detect(engines, ["up", name]) is engine_in(engines, "vllm")
+    assert detect(engines, ["llamacpp:x"]) is engine_in(engines, "llamacpp")
+    assert detect(engines, ["process_start_time_seconds", "http_requests_total"]) is None
+
+
+def engine_in(engines: Iterable[Engine], name: str) -> Engine:
+    return next(e for e in engines if e.name == name)
+
+
+def test_only_llamacpp_is_destructive() -> None:
+    """Reading vLLM's page changes nothing; reading llama.cpp's does."""
+    assert {e.name: e.destructive for e in load_engines()} == {"llamacpp": True, "vllm": False}
+
+
+def test_wanted_includes_what_has_no_prefix() -> None:
+    """HTTP responses and the start time stand outside vLLM's prefixes."""
+    assert {"http_requests_total", "process_start_time_seconds"} <= set(engine("vllm").wanted)
+
+
+# ---------------------------------------------------------------- the files
+
+MINIMAL = """
+engine: mine
+prefixes: ["mine:"]
+rows:
+  - metric: llm_active_requests
+    sources:
+      - {name: running, quality: exact, semantics: in the batch}
+"""
+
+
+def test_a_user_adds_an_engine(tmp_path: Path) -> None:
+    """A file in the user's directory comes after those of the package."""
+    (tmp_path / "mine.yaml").write_text(MINIMAL)
+    engines = load_engines(tmp_path)
+    assert [e.name for e in engines] == ["llamacpp", "vllm", "mine"]
+    samples = Translator(engines[-1], "a").translate(parse("mine:running 4\n"))
+    assert value(samples, c.LLM_ACTIVE_REQUESTS, engine="mine") == 4
+
+
+def test_a_user_replaces_an_engine(tmp_path: Path) -> None:
+    """An engine of the same name takes the place of ours."""
+    (tmp_path / "any.yml").write_text(MINIMAL.replace("mine", "vllm"))
+    engines = load_engines(tmp_path)
+    assert [e.name for e in engines] == ["llamacpp", "vllm"]
+    assert len(engines[1].rows) == 1
+
+
+def test_scale_and_max(tmp_path: Path) -> None:
+    """Milliseconds become seconds, bounds included; copies of one number are not added up."""
+    (tmp_path / "mine.yaml").write_text(
+        """
+engine: mine
+prefixes: ["mine:"]
+rows:
+  - metric: llm_ttft_seconds
+    sources: [{name: ttft_ms, scale: 0.001, quality: exact, semantics: x}]
+  - metric: llm_active_requests
+    sources: [{name: running, combine: max, where: {kind: [a, b]}, quality: exact, semantics: x}]
+  - metric: llm_decode_seconds_total
+    sources: [{name: decode_ms, scale: 0.001, quality: exact, semantics: x}]
+"""
+    )
+    page = parse(
+        bucketed("mine:ttft_ms", [1, 2], 500.0) + "mine:decode_ms 1500\n"
+        'mine:running{kind="a",rank="0"} 3\nmine:running{kind="b",rank="1"} 4\n'
+        'mine:running{kind="c",rank="1"} 40\n'
+    )
+    samples = Translator(load_engines(tmp_path)[-1], "a").translate(page)
+    assert histogram(samples, c.LLM_TTFT_SECONDS) == Histogram((0.001,), (1, 2), 0.5)
+    assert value(samples, c.LLM_ACTIVE_REQUESTS) == 4
+    assert value(samples, c.LLM_DECODE_SECONDS_TOTAL) == 1.5
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("engine: mine", "engine: mine\ncolour: red", "'colour' is not a key here (known: engine,"),
+        ("engine: mine\n", "", "'engine' is missing"),
+        ("engine: mine", "engine: 7", "engine: text is wanted, not 7"),
+        ('["mine:"]', "[]", "prefixes: a list with at least one entry is wanted"),
+        ('["mine:"]', '["vllm:"]', "mine: prefixes: 'vllm:' belongs to vllm (an engine called"),
+        ("engine: mine", "engine: mine\nengine: mine", "line 3: key 'engine' is written twice"),
+        ("engine: mine", "engine: mine\n3: x", "key 3 is not text"),
+        ("engine: mine", "engine: [mine", "line 3: "),
+        ("engine: mine", "engine: mine\ndestructive: 1", "destructive: true or false is wanted"),
+        ("llm_active_requests", "llm_active", "rows[0].metric: 'llm_active' is not a metric of a"),
+        ("llm_active_requests", "llm_server_info", "rows[0].metric: 'llm_server_info' is not a"),
+        ("llm_active_requests", "host_cpus", "rows[0].metric: 'host_cpus' is not a metric of a se"),
+        ("llm_active_requests", "llm_tokens_total", "rows[0].sources[0]: labels: llm_tokens_total"),
+        ("quality: exact", "quality: good", "rows[0].sources[0].quality: 'good' is not one of exa"),
+        ("name: running,", "", "rows[0].sources[0]: either name or sum is wanted"),
+        ("name: running,", "name: a, sum: [b],", "rows[0].sources[0]: either name or sum is want"),
+        ("name: running,", "name: a, scale: 0,", "scale: a positive number is wanted, not 0"),
+        ("name: running,", "name: a, scale: yes,", "scale: a number is wanted, not True"),
+        ("name: running,", "name: a, zeros: {name: b, le: 1},", "zeros: only for a histogram"),
+        ("name: running,", "name: a, combine: mode,", "'mode' is not one of sum, mean, max"),
+        (
+            "name: running,",
+            "name: a, weight: {name: b, label: c, by: d},",
+            "weight: only with combine: mean",
+        ),
+        ("name: running,", "name: a, labels: [b],", "labels: a mapping is wanted"),
+        ("name: running,", "name: a, where: {b: 3},", "where.b: text is wanted, not 3"),
+        (
+            "llm_active_requests\n",
+            "llm_active_requests\n    required: true\n    required_with: x\n",
+            "rows[0]: required and required_with exclude each other",
+        ),
+    ],
+)
+def test_a_wrong_file_is_explained(tmp_path: Path, old: str, new: str, said: str) -> None:
+    """One line names the file, the key and the reason."""
+    assert old in MINIMAL
+    (tmp_path / "mine.yaml").write_text(MINIMAL.replace(old, new, 1))
+    with pytest.raises(EngineError) as caught:
+        load_engines(tmp_path)
+    message = str(caught.value)
+    assert said in message
+    assert "\n" not in message
+    assert message.startswith(("mine: ", f"{tmp_path / 'mine.yaml'}: "))
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"- a\n"])
+def test_a_file_that_is_no_mapping_is_explained(tmp_path: Path, content: bytes) -> None:
+    """Empty, binary and list files are refused with their name."""
+    (tmp_path / "mine.yaml").write_bytes(content)
+    with pytest.raises(EngineError, match=r"mine\.yaml: (a mapping is wanted|cannot be read)"):
+        load_engines(tmp_path)
+
+
+def test_a_missing_directory_is_explained(tmp_path: Path) -> None:
+    """A directory that is not there is an error, not an empty one."""
+    with pytest.raises(EngineError, match="not a directory"):
+        load_engines(tmp_path / "none")
+
+
+def test_an_engine_in_two_files_is_refused(tmp_path: Path) -> None:
+    """Which of two files counts would be chance."""
+    (tmp_path / "a.yaml").write_text(MINIMAL)
+    (tmp_path / "b.yaml").write_text(MINIMAL)
+    with pytest.raises(EngineError, match=r"b\.yaml: engine: 'mine' is in another file too"):
+        load_engines(tmp_path)

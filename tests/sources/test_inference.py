@@ -1,0 +1,438 @@
+"""Reading inference servers: recorded pages over HTTP, and everything that is no such page."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import threading
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from exporter.formats.exposition import Limits
+
+from exporter import catalogue as c
+from exporter.clock import SystemClock
+from exporter.engines import load_engines
+from exporter.fetch import HttpFetcher, Response
+from exporter.samples import (
+    Drop,
+    Fault,
+    Histogram,
+    Malformed,
+    Metric,
+    Sample,
+    SourceError,
+    Value,
+    reason_of,
+)
+from exporter.sources.inference import InferenceSource
+from tests.fakes import FakeClock
+from tests.servers import Script, Server, chunked, reply, request, serving
+
+PAGES = Path(__file__).parent.parent / "data" / "engines"
+VLLM = (PAGES / "vllm-0.32.0-cpu.prom").read_bytes()
+LLAMA = (PAGES / "llamacpp-b10434.prom").read_bytes()
+
+Out = list[Sample | Fault | Drop]
+
+
+def value(out: Iterable[Sample | Fault | Drop], metric: Metric, **labels: str) -> Value:
+    """Return the value of the one sample of a metric that has these labels."""
+    (found,) = [
+        item.value
+        for item in out
+        if isinstance(item, Sample)
+        and item.metric is metric
+        and labels.items() <= dict(zip(metric.labels, item.labels, strict=True)).items()
+    ]
+    return found
+
+
+def count(out: Iterable[Sample | Fault | Drop], metric: Metric) -> float:
+    found = value(out, metric)
+    assert isinstance(found, Histogram)
+    return found.counts[-1]
+
+
+def faults(out: Out) -> list[Fault]:
+    return [item for item in out if isinstance(item, Fault)]
+
+
+def drops(out: Out) -> list[Drop]:
+    return [item for item in out if isinstance(item, Drop)]
+
+
+def over_http(server: Server, path: str = "/metrics", **options: Any) -> InferenceSource:
+    """Make a source that reads this server, with options for the source or the fetcher."""
+    fetching = {"timeout", "max_bytes", "token_file", "follow_redirects"}
+    theirs = {key: options.pop(key) for key in fetching & set(options)}
+    clock = options.pop("clock", SystemClock())
+    fetch = HttpFetcher(server.url(path), **({"timeout": 20.0, "clock": clock} | theirs))
+    return InferenceSource("a", fetch, load_engines(), clock=clock, **options)
+
+
+@contextlib.contextmanager
+def reading(*answers: bytes | Script, **options: Any) -> Iterator[InferenceSource]:
+    with serving(*answers) as server, contextlib.closing(over_http(server, **options)) as source:
+        yield source
+
+
+def read(body: bytes, **options: Any) -> Out:
+    """Read one page over HTTP."""
+    with reading(reply(body), **options) as source:
+        return source.read()
+
+
+class FakeFetch:
+    """Hands out pages one after the other, the last one for ever, taking a time for each."""
+
+    def __init__(self, *bodies: bytes, clock: FakeClock | None = None, takes: float = 0.0) -> None:
+        self._bodies = list(bodies)
+        self._clock = clock
+        self._takes = takes
+        self.gets = 0
+        self.closed = False
+
+    def get(self) -> Response:
+        self.gets += 1
+        if self._clock is not None:
+            self._clock.advance(self._takes)
+        body = self._bodies[min(self.gets, len(self._bodies)) - 1]
+        return Response(200, "text/plain; version=0.0.4", body, {})
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def source_of(fetch: FakeFetch, **options: Any) -> InferenceSource:
+    return InferenceSource("a", fetch, load_engines(), clock=FakeClock(), **options)
+
+
+# ---------------------------------------------------------------- pages of engines
+
+
+def test_a_vllm_server_is_read() -> None:
+    """The engine is recognised, and its run's numbers come out, labelled with our names."""
+    out = read(VLLM)
+    assert count(out, c.LLM_TTFT_SECONDS) == 225
+    assert count(out, c.LLM_ITL_SECONDS) == 14714
+    labels = {"model_name": "mid-llama", "model_version": "", "engine": "vllm", "server": "a"}
+    assert value(out, c.LLM_TOKENS_TOTAL, direction="output", **labels) == 14939
+    assert faults(out) == []
+    assert drops(out) == []
+
+
+def test_name_and_group() -> None:
+    """A source is named after its server."""
+    source = source_of(FakeFetch(VLLM))
+    assert (source.name, source.group) == ("inference:a", "serving")
+
+
+def test_the_time_of_the_fetch_is_told() -> None:
+    """What the server spent on us is measured with our clock."""
+    clock = FakeClock()
+    fetch = FakeFetch(VLLM, clock=clock, takes=0.25)
+    out = InferenceSource("a", fetch, load_engines(), clock=clock).read()
+    assert value(out, c.LLM_SCRAPE_DURATION_SECONDS, server="a") == 0.25
+
+
+def test_close_closes_the_fetcher() -> None:
+    """The connection goes with the source."""
+    fetch = FakeFetch(VLLM)
+    source_of(fetch).close()
+    assert fetch.closed
+
+
+def test_a_packed_page_is_read() -> None:
+    """Compression changes nothing."""
+    with reading(reply(gzip.compress(VLLM), Content_Encoding="gzip")) as source:
+        assert count(source.read(), c.LLM_TTFT_SECONDS) == 225
+
+
+def test_pages_follow_each_other_on_one_connection() -> None:
+    """A second page has its own values; a connection closed in between costs nothing."""
+    later = VLLM.replace(
+        b'vllm:generation_tokens_total{engine="0",model_name="mid-llama"} 14939.0',
+        b'vllm:generation_tokens_total{engine="0",model_name="mid-llama"} 15000.0',
+    )
+    assert later != VLLM
+    with serving([reply(VLLM), reply(later)], [reply(VLLM)]) as server:
+        with contextlib.closing(over_http(server)) as source:
+            tokens = [
+                value(source.read(), c.LLM_TOKENS_TOTAL, direction="output") for _ in range(3)
+            ]
+        assert tokens == [14939, 15000, 14939]
+        assert server.connections == 2
+
+
+def test_a_restarted_server_is_read_on() -> None:
+    """While it is away the read fails; then its counters begin anew, and that is passed on."""
+    cold = (PAGES / "vllm-0.32.0-cpu-cold.prom").read_bytes()
+    with reading([reply(VLLM)], lambda c: None, [reply(cold)]) as source:
+        source.read()
+        with pytest.raises(ConnectionError) as caught:
+            source.read()
+        assert reason_of(caught.value) == "unavailable"
+        assert value(source.read(), c.LLM_TOKENS_TOTAL, direction="output") == 0
+
+
+# ---------------------------------------------------------------- destructive reads
+
+
+def test_llamacpp_is_not_read_without_permission() -> None:
+    """Where it is configured nothing is fetched at all: a read would reset others' averages."""
+    fetch = FakeFetch(LLAMA)
+    source = source_of(fetch, engine="llamacpp")
+    for _ in range(2):
+        with pytest.raises(SourceError, match="allow_destructive_read: true") as caught:
+            source.read()
+        assert caught.value.reason == "denied"
+    assert fetch.gets == 0
+
+
+def test_a_llamacpp_that_is_found_is_not_read_again() -> None:
+    """A server that turns out to be llama.cpp is read this once, and the key is named."""
+    fetch = FakeFetch(LLAMA)
+    source = source_of(fetch)
+    for _ in range(3):
+        with pytest.raises(SourceError, match="allow_destructive_read: true") as caught:
+            source.read()
+        assert caught.value.reason == "denied"
+    assert fetch.gets == 1
+
+
+@pytest.mark.parametrize("engine", ["auto", "llamacpp"])
+def test_llamacpp_is_read_with_permission(engine: str) -> None:
+    """Its model's name comes from the configuration: the page has none."""
+    out = read(LLAMA, engine=engine, allow_destructive_read=True, model_name="tiny")
+    assert value(out, c.LLM_TOKENS_TOTAL, direction="input", model_name="tiny") == 79970
+
+
+def test_llamacpp_without_a_model_name() -> None:
+    """An unknown model is an empty label."""
+    out = read(LLAMA, allow_destructive_read=True)
+    assert value(out, c.LLM_TOKENS_TOTAL, direction="output", model_name="") == 20006
+
+
+# ---------------------------------------------------------------- which engine
+
+
+def test_another_engine_behind_the_same_address_is_recognised() -> None:
+    """A server may be replaced: the page that no longer fits is looked at anew."""
+    source = source_of(FakeFetch(VLLM, LLAMA, VLLM), allow_destructive_read=True)
+    engines = [
+        next(item.labels[0] for item in source.read() if item[0] is c.LLM_SERVER_INFO)
+        for _ in range(3)
+    ]
+    assert engines == ["vllm", "llamacpp", "vllm"]
+
+
+def test_a_configured_engine_is_insisted_on() -> None:
+    """Another engine's page is not read for the configured one; the hint is the engine's."""
+    with pytest.raises(SourceError, match=r"up, but no metrics of vllm \(.*--disable-log-stats"):
+        source_of(FakeFetch(LLAMA), engine="vllm").read()
+
+
+def test_an_unknown_engine_is_refused_at_once() -> None:
+    """The names that exist are told."""
+    with pytest.raises(ValueError, match=r"engine 'vlm' is not known \(auto, llamacpp, vllm\)"):
+        source_of(FakeFetch(VLLM), engine="vlm")
+
+
+def test_a_page_without_a_known_engine() -> None:
+    """vLLM with its statistics switched off keeps such a page."""
+    out = (
+        b"# TYPE process_start_time_seconds gauge\nprocess_start_time_seconds 1.7e+09\n"
+        b'http_requests_total{handler="/v1/completions",status="2xx"} 5\n'
+    )
+    with pytest.raises(SourceError, match="up, but no metrics of an engine") as caught:
+        read(out)
+    assert caught.value.reason == "unavailable"
+
+
+def test_a_page_may_lose_its_metrics_and_have_them_again() -> None:
+    """The engine is not forgotten over a page without metrics."""
+    source = source_of(FakeFetch(VLLM, b"up 1\n", VLLM))
+    source.read()
+    with pytest.raises(SourceError):
+        source.read()
+    assert count(source.read(), c.LLM_TTFT_SECONDS) == 225
+
+
+# ---------------------------------------------------------------- what is no page
+
+
+@pytest.mark.parametrize("body", [b"", b"\n", b" \n\n"])
+def test_an_empty_page_is_not_zeros(body: bytes) -> None:
+    """vllm#8612: a server that is up and has nothing to say."""
+    with pytest.raises(SourceError, match="up, but no metrics: the page is empty") as caught:
+        read(body)
+    assert caught.value.reason == "unavailable"
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"<!DOCTYPE html><html><body>vllm: 1</body></html>", "a web page"),
+        (b"\n  <html>", "a web page"),
+        (b"[]", "/prometheus/metrics"),
+        (b'[{"iter": 1,\n "numActiveRequests": 2}]', "/prometheus/metrics"),
+        (b'{"detail": "ok"}', "JSON"),
+    ],
+)
+def test_another_kind_of_page_is_named(body: bytes, said: str) -> None:
+    """Login pages, front pages and TensorRT-LLM's JSON are no metrics."""
+    with pytest.raises(Malformed, match=said) as caught:
+        read(body)
+    assert reason_of(caught.value) == "malformed"
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason", "said"),
+    [
+        (reply(b"{}", "404 Not Found"), "unavailable", "switched off"),
+        (reply(b"{}", "501 Not Implemented"), "unavailable", "--metrics"),
+        (reply(b"{}", "503 Service Unavailable"), "unavailable", "loading"),
+        (reply(b"{}", "401 Unauthorized"), "denied", "token_file"),
+        (reply(b"", "302 Found", Location="http://127.0.0.2/"), "unavailable", "redirects to"),
+        (reply(VLLM[:1000], Content_Length=str(len(VLLM))), "unavailable", "broke off"),
+        (reply(b"", Content_Length=str(50 << 20)), "malformed", "larger than"),
+        (chunked(VLLM[:1000]), "unavailable", "broke off"),
+    ],
+)
+def test_what_the_fetcher_says_is_passed_on(answer: bytes, reason: str, said: str) -> None:
+    """A server that is not there, refuses or sends too much: the reason reaches the runner."""
+    refusals = (SourceError, ConnectionError, Malformed)
+    with reading(answer) as source, pytest.raises(refusals, match=said) as caught:
+        source.read()
+    assert reason_of(caught.value) == reason
+
+
+def test_a_page_that_never_ends_is_given_up() -> None:
+    """Metrics for ever: the cap on the body ends it."""
+
+    def endless(connection: Any) -> None:
+        request(connection)
+        connection.sendall(chunked())
+        line = b"vllm:num_requests_running 1\n" * 1000
+        while True:
+            connection.sendall(b"%x\r\n%s\r\n" % (len(line), line))
+
+    with reading(endless, max_bytes=1 << 20) as source, pytest.raises(Malformed):
+        source.read()
+
+
+def test_a_page_that_trickles_is_given_up() -> None:
+    """A line now and then does not keep us waiting beyond the deadline."""
+
+    class Ticking(FakeClock):
+        def monotonic(self) -> float:
+            self.now += 0.5
+            return self.now
+
+    def trickle(connection: Any) -> None:
+        request(connection)
+        connection.sendall(chunked())
+        pause = threading.Event()
+        for _ in range(4000):
+            connection.sendall(b"2\r\na\n\r\n")
+            pause.wait(0.001)
+
+    with reading(trickle, clock=Ticking()) as source, pytest.raises(TimeoutError):
+        source.read()
+
+
+# ---------------------------------------------------------------- odd pages
+
+
+def test_a_page_that_stops_within_a_line_is_used_as_far_as_it_goes() -> None:
+    """The complete lines count; that some are missing is a fault of the page."""
+    cut = VLLM[: VLLM.index(b"vllm:request_success_total{") + 40]
+    out = read(cut)
+    assert value(out, c.LLM_TOKENS_TOTAL, direction="output") == 14939
+    assert not any(item[0] is c.LLM_MAPPING_UNRESOLVED for item in out)
+    (fault,) = faults(out)
+    assert (fault.part, fault.reason) == ("page", "malformed")
+
+
+ODD = {
+    "invalid UTF-8": b'vllm:num_requests_running{model_name="m",path="\xff\xfe"} 3\n',
+    "timestamps": b'vllm:num_requests_running{model_name="m"} 3 1795970205990\n',
+    "duplicate HELP": (
+        b"# HELP vllm:num_requests_running a\n# TYPE vllm:num_requests_running gauge\n"
+        b"# HELP vllm:num_requests_running b\n# TYPE vllm:num_requests_running gauge\n"
+        b'vllm:num_requests_running{model_name="m"} 3\n'
+    ),
+    "no HELP": b'vllm:num_requests_running{model_name="m"} 3\n',
+    "blank lines": b'\n\nvllm:num_requests_running{model_name="m"} 3\n\n',
+    "carriage returns": b'vllm:num_requests_running{model_name="m"} 3\r\n',
+    "a bad line": (
+        b'vllm:num_requests_waiting{model_name= 7\nvllm:num_requests_running{model_name="m"} 3\n'
+    ),
+    "trailing comma": b'vllm:num_requests_running{model_name="m",} 3\n',
+    "exponent": b'vllm:num_requests_running{model_name="m"} 3e+000\n',
+}
+
+
+@pytest.mark.parametrize("body", ODD.values(), ids=ODD)
+def test_an_odd_page_gives_its_value(body: bytes) -> None:
+    """What real servers write, within the format or beside it, does not cost the number."""
+    assert value(read(body), c.LLM_ACTIVE_REQUESTS, model_name="m") == 3
+
+
+def test_bad_lines_are_counted() -> None:
+    """A line that makes no sense is left out and counted, and the others stay."""
+    out = read(ODD["a bad line"])
+    assert Drop("malformed", 1) in drops(out)
+
+
+def test_open_metrics_with_exemplars() -> None:
+    """vLLM's Rust front end answers OpenMetrics whatever is asked for."""
+    bucket = 'vllm:time_to_first_token_seconds_bucket{{model_name="m",le="{0}"}} {1}{2}\n'
+    body = (
+        "# TYPE vllm:time_to_first_token_seconds histogram\n"
+        "# UNIT vllm:time_to_first_token_seconds seconds\n"
+        + bucket.format("0.1", 2, ' # {trace_id="ab"} 0.05 1795970205.99')
+        + bucket.format("+Inf", 5, "")
+        + 'vllm:time_to_first_token_seconds_sum{model_name="m"} 4.5\n'
+        'vllm:time_to_first_token_seconds_count{model_name="m"} 5\n'
+        "# TYPE vllm:generation_tokens counter\n"
+        'vllm:generation_tokens_total{model_name="m"} 7 1795970205.99\n'
+        "# EOF\n"
+    ).encode()
+    answer = reply(body, Content_Type="application/openmetrics-text; version=1.0.0; charset=utf-8")
+    with reading(answer) as source:
+        out = source.read()
+    assert value(out, c.LLM_TTFT_SECONDS) == Histogram((0.1,), (2, 5), 4.5)
+    assert value(out, c.LLM_TOKENS_TOTAL, direction="output") == 7
+
+
+def test_nan_is_absence() -> None:
+    """A gauge that is NaN gives no sample and no fault."""
+    out = read(b'vllm:num_requests_running{model_name="m"} NaN\n')
+    assert not any(item[0] is c.LLM_ACTIVE_REQUESTS for item in out)
+    assert faults(out) == []
+    assert drops(out) == []
+
+
+def test_a_million_series_are_capped() -> None:
+    """Series beyond the limit are not kept: they are counted, and the models are bounded."""
+    written = io.BytesIO()
+    with gzip.GzipFile(fileobj=written, mode="wb", compresslevel=1) as packed:
+        for start in range(0, 1_000_000, 10_000):
+            packed.write(
+                b"".join(
+                    b'vllm:prompt_tokens_total{model_name="%d"} 1\n' % i
+                    for i in range(start, start + 10_000)
+                )
+            )
+    answer = reply(written.getvalue(), Content_Encoding="gzip")
+    with reading(answer, max_bytes=64 << 20, limits=Limits(max_series=5000)) as source:
+        out = source.read()
+    totals = [item for item in out if isinstance(item, Sample) and item[0] is c.LLM_TOKENS_TOTAL]
+    assert len(totals) == 65
+    assert value(totals, c.LLM_TOKENS_TOTAL, model_name="other") == 5000 - 64
+    assert drops(out) == [Drop("cap", 995_000)]
