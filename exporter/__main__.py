@@ -1,4 +1,4 @@
-"""The command `flopwatch`: run, once, check, docs.
+"""The command `flopwatch`: run, demo, once, check, docs.
 
 Parses the command line, prints for people, and turns problems into exit codes: 0 fine, 1 failed,
 2 the configuration or the command line is wrong.
@@ -14,10 +14,14 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from exporter import __version__
 from exporter.config import ConfigError, ServerSettings, Settings, load
+
+if TYPE_CHECKING:
+    from exporter.app import Planner
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -46,6 +50,11 @@ def _parser() -> argparse.ArgumentParser:
     run.set_defaults(command=_run)
     _common(run)
     run.add_argument("--listen", metavar="ADDRESS", help="for example :9810 or 127.0.0.1:9810")
+
+    demo = commands.add_parser("demo", help="run the daemon on a made-up GPU node")
+    demo.set_defaults(command=_demo)
+    _common(demo)
+    demo.add_argument("--listen", metavar="ADDRESS", help="for example :9810 or 127.0.0.1:9810")
 
     once = commands.add_parser("once", help="read everything once, print the page, exit")
     once.set_defaults(command=_once)
@@ -133,10 +142,24 @@ def _log_to_stderr(level: str) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
+    from exporter.app import plan
+
+    return _daemon(options, plan)
+
+
+def _demo(options: argparse.Namespace) -> int:
+    from exporter.app import demo_plans
+
+    print("a made-up node: the fabric and the inference servers are not real")
+    with demo_plans() as plans:
+        return _daemon(options, plans)
+
+
+def _daemon(options: argparse.Namespace, plans: Planner) -> int:
     from exporter.app import App, listen, serve
     from exporter.status import summary
 
-    app = App(options.config, adjust=lambda settings: _adjusted(options, settings))
+    app = App(options.config, adjust=lambda settings: _adjusted(options, settings), plans=plans)
     # The port first: a second daemon must not read devices before it finds out that it is one.
     settings = _adjusted(options, load(options.config))
     _log_to_stderr(options.log_level or settings.log_level)
@@ -148,7 +171,7 @@ def _run(options: argparse.Namespace) -> int:
             shown = "127.0.0.1" if host in {"::", "0.0.0.0"} else host
             where = f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
             print(f"flopwatch {__version__} serves {where}/metrics (to look at: {where}/status)")
-            for line in summary(app.status(True)):  # noqa: FBT003
+            for line in summary(app.status(detailed=True)):
                 print(f"  {line}")
             if not any(source.group == "serving" for source in app.view().sources):
                 print(
@@ -181,7 +204,7 @@ def _once(options: argparse.Namespace) -> int:
     while not app.ready():
         pause.wait(0.02)
     page = app.exposition.page((None, options.openmetrics, False))
-    for line in summary(app.status(True)):  # noqa: FBT003
+    for line in summary(app.status(detailed=True)):
         print(line, file=sys.stderr)
     if options.stats:
         _print_stats(app.exposition.series(), page, options.nodes)

@@ -17,12 +17,13 @@ import platform
 import re
 import signal
 import socket
+import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
@@ -31,7 +32,14 @@ from exporter import catalogue as c
 from exporter import status as status_room
 from exporter.board import Board
 from exporter.clock import Clock, SystemClock
-from exporter.config import ConfigError, InferenceSettings, Settings, address, load
+from exporter.config import (
+    ConfigError,
+    InferenceSettings,
+    ServerSettings,
+    Settings,
+    address,
+    load,
+)
 from exporter.engines import Engine, EngineError, load_engines
 from exporter.exposition import Exposition
 from exporter.fetch import HttpFetcher
@@ -43,6 +51,9 @@ from exporter.sources.inference import InferenceSource
 from exporter.sources.network import NetworkSource
 from exporter.sources.process import ProcessSource
 from exporter.web import Services, create_app
+
+if TYPE_CHECKING:
+    from exporter.demo import Demo
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +71,9 @@ class Plan:
     schedule: Schedule
     fingerprint: str
     make: Callable[[], Source]
+
+
+Planner = Callable[[Settings, Clock], list[Plan]]
 
 
 def plan(settings: Settings, clock: Clock) -> list[Plan]:
@@ -160,6 +174,64 @@ def _server_maker(
     return make
 
 
+class _DemoDriver:
+    """Moves the demo's model along with time: a source that brings no samples."""
+
+    name = "demo"
+    group = c.EXPORTER
+
+    def __init__(self, demo: Demo, clock: Clock) -> None:
+        self._demo = demo
+        self._clock = clock
+        self._last = clock.monotonic()
+
+    def read(self) -> Iterable[Sample]:
+        now = self._clock.monotonic()
+        self._demo.step(now - self._last)
+        self._last = now
+        return ()
+
+    def close(self) -> None:
+        pass
+
+
+@contextlib.contextmanager
+def demo_plans() -> Iterator[Planner]:
+    """Give plans for a made-up node: real readers over a fake fabric and fake servers.
+
+    The host is the real one; the network and the inference servers are made up.
+    """
+    from exporter.demo import Demo
+
+    with tempfile.TemporaryDirectory(prefix="flopwatch-demo-") as folder:
+        demo = Demo(Path(folder))
+        for server in demo.page_servers:
+            threading.Thread(target=server.serve_forever, name="demo", daemon=True).start()
+        servers = tuple(
+            ServerSettings(
+                name=name, url=url, engine=engine, allow_destructive_read=engine == "llamacpp"
+            )
+            for name, (engine, url) in demo.servers.items()
+        )
+
+        def plans(settings: Settings, clock: Clock) -> list[Plan]:
+            inference = settings.sources.inference
+            inference = inference.model_copy(update={"servers": (*inference.servers, *servers)})
+            sources = settings.sources.model_copy(update={"inference": inference})
+            made = settings.model_copy(update={"root": str(demo.root), "sources": sources})
+            real = [one for one in plan(settings, clock) if one.name == "host"]
+            fake = [one for one in plan(made, clock) if one.name != "host"]
+            driver = Plan(
+                "demo", c.EXPORTER, Schedule(1.0, 2.0), "demo", lambda: _DemoDriver(demo, clock)
+            )
+            return [*real, *fake, driver]
+
+        try:
+            yield plans
+        finally:
+            demo.close()
+
+
 def _build(one: Plan) -> Source:
     try:
         return one.make()
@@ -176,7 +248,7 @@ class App:
         clock: Clock | None = None,
         *,
         adjust: Callable[[Settings], Settings] = lambda settings: settings,
-        plans: Callable[[Settings, Clock], list[Plan]] = plan,
+        plans: Planner = plan,
     ) -> None:
         self._path = path
         self._clock: Clock = clock or SystemClock()
@@ -189,7 +261,7 @@ class App:
         self._loaded_at = 0.0
         self._scrapes = 0
         self._beat = self._clock.monotonic()
-        self._born = self._clock.time()
+        self._born = self._beat
         self._settled = False
         self.settings = Settings()
         self.board = Board()
@@ -316,11 +388,11 @@ class App:
         yield c.FLOPWATCH_CONFIG_LAST_RELOAD_SUCCESSFUL(int(self._loaded))
         yield c.FLOPWATCH_CONFIG_LAST_RELOAD_SUCCESS_TIMESTAMP_SECONDS(self._loaded_at)
 
-    def status(self, detailed: bool) -> Mapping[str, Any]:  # noqa: FBT001
+    def status(self, *, detailed: bool) -> Mapping[str, Any]:
         """Return the status document; `detailed` only for callers on this machine."""
         about = {
             "version": __version__,
-            "uptime_seconds": self._clock.time() - self._born,
+            "uptime_seconds": self._clock.monotonic() - self._born,
             "ready": self.ready(),
             "config": {
                 "file": str(self._path) if detailed and self._path is not None else None,
@@ -328,7 +400,6 @@ class App:
                 "last_reload_successful": self._loaded,
                 "loaded": self._loaded_at,
             },
-            "series": self.exposition.series(),
         }
         return status_room.document(self.view(), about, detailed=detailed)
 
@@ -351,7 +422,9 @@ def listen(where: str) -> socket.socket:
                 )
         return socket.create_server(("", port), backlog=128)
     except OSError as error:
-        raise ConfigError(f"listen: {where}: {error.strerror}") from None
+        # create_server adds the address in brackets to what the system says
+        reason = (error.strerror or str(error)).partition(" (while")[0]
+        raise ConfigError(f"listen: {where}: {reason}") from None
 
 
 class _Server(uvicorn.Server):
@@ -390,7 +463,7 @@ async def serve(app: App, bound: socket.socket, announce: Callable[[], None]) ->
             page=app.exposition.page,
             healthy=app.healthy,
             ready=app.ready,
-            status=app.status,
+            status=lambda detailed: app.status(detailed=detailed),
             reload=app.reload if app.settings.reload.http else None,
             scraped=app.scraped,
             executor=executor,

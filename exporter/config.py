@@ -207,9 +207,9 @@ def address(listen: str) -> tuple[str, int]:
 
     Raises `ValueError`.
     """
-    host, _, port = listen.rpartition(":")
+    host, colon, port = listen.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    if not port.isascii() or not port.isdecimal() or not int(port) <= 65535:
+    if not (colon and port.isascii() and port.isdecimal() and int(port) <= 65535):
         raise ValueError(f"{listen!r} is not an address such as :9810 or 127.0.0.1:9810")
     return host, int(port)
 

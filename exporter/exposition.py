@@ -27,7 +27,6 @@ from exporter.samples import (
     SourceView,
     Value,
     View,
-    series_of,
 )
 
 _CHUNK = 1024
@@ -81,7 +80,8 @@ class Exposition:
 
     def series(self) -> Mapping[str, int]:
         """Return how many series each group holds, as last rendered."""
-        return {name: block.series for name, block in self._blocks.items() if block.series}
+        blocks = self._blocks.copy()  # another thread may be adding to it
+        return {name: block.series for name, block in blocks.items() if block.series}
 
     def _refresh(self, view: View) -> None:
         began = self._clock.monotonic()
@@ -396,8 +396,3 @@ def reference() -> str:
                     f" {metric.help}{note} |"
                 )
     return "\n".join(lines) + "\n"
-
-
-def count_series(batch: Batch) -> int:
-    """Return how many lines a batch becomes on the page."""
-    return sum(map(series_of, batch.values))

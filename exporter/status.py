@@ -17,11 +17,20 @@ from exporter.samples import Metric, Sample, SourceView, View, series_of
 def document(view: View, about: Mapping[str, Any], *, detailed: bool) -> dict[str, Any]:
     """Return the status of everything in `view`, headed by `about` (the daemon itself)."""
     return {
-        "flopwatch": dict(about),
+        "flopwatch": {**about, "series": _series(view)},
         "detailed": detailed,
         "sources": [_source(source, detailed=detailed) for source in view.sources],
         "servers": _servers(view),
     }
+
+
+def _series(view: View) -> dict[str, int]:
+    """Return how many series the sources have brought, by group."""
+    found: dict[str, int] = {}
+    for source in view.sources:
+        for metric, _, value in source.batch:
+            found[metric.group] = found.get(metric.group, 0) + series_of(value)
+    return found
 
 
 def _source(source: SourceView, *, detailed: bool) -> dict[str, Any]:
@@ -90,6 +99,7 @@ def _servers(view: View) -> list[dict[str, Any]]:
         rows.append({
             "server": name,
             "state": source.state,
+            "age_seconds": source.age,
             "engine": engine,
             "version": version,
             "models": _models(samples),
@@ -112,12 +122,12 @@ _SHOWN: Mapping[Metric, str] = {
 
 
 def _models(samples: list[Sample]) -> list[dict[str, Any]]:
-    models: dict[str, dict[str, Any]] = {}
+    models: dict[tuple[str, ...], dict[str, Any]] = {}
     for metric, labels, value in samples:
         field = _SHOWN.get(metric)
         if not field or not isinstance(value, int | float) or not math.isfinite(value):
             continue
-        model = models.setdefault(labels[0], {"model_name": labels[0]})
+        model = models.setdefault(labels[:2], {"model_name": labels[0], "model_version": labels[1]})
         if metric is c.LLM_TOKENS_TOTAL:
             field = f"{labels[metric.labels.index('direction')]}_tokens"
         model[field] = value

@@ -15,7 +15,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, urlsplit
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -227,19 +227,34 @@ def _quality(text: str) -> float:
 
 
 def is_local(scope: Scope) -> bool:
-    """Tell whether a request comes from this machine itself, not through a proxy on it."""
+    """Tell whether a request comes from this machine itself, not through a proxy on it.
+
+    It must also have been addressed to the machine by number or as `localhost`: a page in a browser
+    on the node can make its own name mean 127.0.0.1 and would else read as if it were local.
+    """
+    headers = _headers(scope)
     client = scope.get("client")
-    if not client:
+    if not client or headers.keys() & {"x-forwarded-for", "forwarded", "x-real-ip"}:
         return False
-    names = {name for name, _ in scope["headers"]}
-    if names & {b"x-forwarded-for", b"forwarded", b"x-real-ip"}:
-        return False
+    asked = urlsplit("//" + headers.get("host", "localhost")).hostname or ""
+    return _is_loopback(client[0]) and (asked == "localhost" or _is_ip(asked))
+
+
+def _is_loopback(text: str) -> bool:
     try:
-        host = ipaddress.ip_address(client[0])
+        host = ipaddress.ip_address(text)
     except ValueError:
         return False
     mapped = getattr(host, "ipv4_mapped", None)
     return (mapped or host).is_loopback
+
+
+def _is_ip(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _build_api(services: Services) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
@@ -269,7 +284,8 @@ def _build_api(services: Services) -> Callable[[Scope, Receive, Send], Awaitable
     async def reload(request: Request) -> Response:
         if services.reload is None:
             return JSONResponse({"error": "switched off (reload.http)"}, 403)
-        if not is_local(request.scope):
+        # A browser names the page that sends a POST: no page on the web has a say in this.
+        if not is_local(request.scope) or "origin" in request.headers:
             return JSONResponse({"error": "only from this machine"}, 403)
         loop = asyncio.get_running_loop()
         problems = await loop.run_in_executor(services.executor, services.reload)
