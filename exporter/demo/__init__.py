@@ -1,0 +1,85 @@
+"""A made-up GPU node for people without one: `flopwatch demo`.
+
+Fakes stand below the real readers. The daemon reads a fake `/sys` and scrapes fake inference
+servers over HTTP; both are driven by one small physical model. Nothing here knows the daemon, and
+nothing here has a thread: whoever runs a `Demo` calls `step` from time to time and gives each of
+`page_servers` a thread for its `serve_forever`.
+
+Only `/sys` is fake. `Demo.root` is for the network source; the host source keeps the real root.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+from exporter.clock import Clock, SystemClock
+from exporter.demo.engines import (
+    LLAMACPP_TYPE,
+    VLLM_TYPE,
+    PageServer,
+    llamacpp_page,
+    vllm_page,
+)
+from exporter.demo.node import Node
+from exporter.demo.sysfs import SysfsTree
+
+_WARM_UP = 30.0
+_LONGEST_STEP = 60.0
+
+
+class Demo:
+    """The node, its files below `directory`, and its servers.
+
+    `root` is what to hand to the network source as the machine's root; `servers` is the engine and
+    the URL of each inference server by name; `page_servers` must be served until `close`. The node
+    has been running for half a minute when this returns, so that there is something to see.
+
+    Raises `OSError` if `directory` cannot be written or already holds a demo.
+    """
+
+    def __init__(self, directory: Path, seed: int = 0, *, clock: Clock | None = None) -> None:
+        now = (clock or SystemClock()).time()
+        self._node = Node(seed, now - _WARM_UP)
+        self._node.advance(_WARM_UP)
+        # A page may be asked for while the node moves on.
+        self._lock = threading.Lock()
+        self.root = directory / "root"
+        with ExitStack() as undo:
+            self.root.mkdir()
+            undo.callback(shutil.rmtree, self.root)
+            self._tree = SysfsTree(self.root)
+            self._tree.write(self._node)
+            vllm = PageServer(self._locked(vllm_page), VLLM_TYPE)
+            undo.callback(vllm.shutdown)
+            llamacpp = PageServer(self._locked(llamacpp_page), LLAMACPP_TYPE)
+            undo.callback(llamacpp.shutdown)
+            self._undo = undo.pop_all()
+        self.page_servers: tuple[PageServer, ...] = (vllm, llamacpp)
+        self.servers: Mapping[str, tuple[str, str]] = {
+            "llama-70b": ("vllm", vllm.url),
+            "llama-3b": ("llamacpp", llamacpp.url),
+        }
+
+    def step(self, seconds: float) -> None:
+        """Let time pass and bring the files up to date.
+
+        After a long pause (a suspended machine) only the last minute is made up for.
+        """
+        with self._lock:
+            self._node.advance(min(seconds, _LONGEST_STEP))
+        self._tree.write(self._node)
+
+    def close(self) -> None:
+        """Stop the servers and remove the files; no harm in calling it twice."""
+        self._undo.close()
+
+    def _locked(self, page: Callable[[Node], bytes]) -> Callable[[], bytes]:
+        def locked() -> bytes:
+            with self._lock:
+                return page(self._node)
+
+        return locked
