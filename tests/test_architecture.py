@@ -140,9 +140,8 @@ class Import(NamedTuple):
 
 
 def imports_of(tree: ast.Module, module: str) -> Iterator[Import]:
-    """Yield each imported name; `lazy` where a function body imports."""
-    functions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-    inside = {id(n) for f in ast.walk(tree) if isinstance(f, functions) for n in ast.walk(f)}
+    """Yield each imported name; `lazy` where a function, or only a type checker, imports it."""
+    inside = {id(n) for f in ast.walk(tree) if is_late(f) for n in ast.walk(f)}
     package = f"exporter.{module}".split(".")[:-1]
     for node in ast.walk(tree):
         lazy = id(node) in inside
@@ -155,6 +154,13 @@ def imports_of(tree: ast.Module, module: str) -> Iterator[Import]:
             source = ".".join([*base, *filter(None, [node.module])])
             for alias in node.names:
                 yield Import(node.lineno, source, alias.name, alias.asname or alias.name, lazy)
+
+
+def is_late(node: ast.AST) -> bool:
+    """Tell whether what stands in a node is not executed when the module is imported."""
+    if isinstance(node, ast.If) and isinstance(node.test, ast.Name):
+        return node.test.id == "TYPE_CHECKING"
+    return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
 
 
 def import_violations(module: Module, found: list[Import], known: frozenset[str]) -> Iterator[str]:
@@ -312,6 +318,7 @@ def check(room: str, text: str) -> list[str]:
         ("formats.exposition", "import exporter.formats.cgroup", "1 imports formats"),
         ("isolate", "from exporter.sources import host", "1 imports sources.host"),
         ("web", "import uvicorn", "1 imports uvicorn: room `web` may not"),
+        ("board", "if TYPE_CHECKING:\n    import yaml", "2 imports yaml: room `board` may not"),
         ("__main__", "from exporter.web import x", "1 imports web: room `__main__` may not (at"),
         ("parlour", "", "1 room `parlour` has no row"),
         ("board", "import time", "1 uses time: only room `clock` may"),
@@ -366,6 +373,7 @@ def test_a_violation_is_found(room: str, text: str, said: str) -> None:
         ("clock", "import time\nimport threading\nthreading.Event()"),
         ("app", "import uvicorn\nfrom exporter import web, config\nfrom exporter.sources import x"),
         ("__main__", "import sys\nfrom exporter import app\nprint(1)\nsys.exit(2)"),
+        ("__main__", "if TYPE_CHECKING:\n    from exporter.clock import Clock"),
         ("__main__", "def docs():\n    from exporter.exposition import reference"),
         ("board", "import threading\nlock = threading.Lock()\nself.time = clock.time()"),
         ("board", "def f(timer):\n    return timer.print()"),

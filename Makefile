@@ -1,0 +1,61 @@
+# flopwatch: everything that is done by hand has a target here.
+
+VENV := .venv
+BIN := $(VENV)/bin
+ARGS ?=
+SERVER ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help run demo test test-real check format bench docs clean
+
+help: ## show this help
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo
+	@echo '  ARGS="..." is handed on to the command; PYTHON=... chooses the Python of .venv'
+
+run: $(VENV)/.run ## start the daemon; SERVER=http://host:port/metrics adds an inference server
+	@exec $(BIN)/flopwatch run $(foreach server,$(SERVER),--server '$(server)') $(ARGS)
+
+demo: $(VENV)/.run ## start the daemon on a made-up GPU node
+	@exec $(BIN)/flopwatch demo $(ARGS)
+
+test: check ## lint, types, and every test but the real servers; installs what it needs
+	@.ci/tools ensure
+	$(BIN)/python -m pytest -m 'not real' $(ARGS)
+
+test-real: $(VENV)/.dev ## the tests that need a real, heavy inference server
+	$(BIN)/python -m pytest -m real $(ARGS)
+
+# No cache: whether an import is ours depends on files that ruff's cache does not look at.
+check: $(VENV)/.dev ## lint, format and types only
+	$(BIN)/ruff check --no-cache .
+	$(BIN)/ruff format --no-cache --check .
+	$(BIN)/mypy
+
+format: $(VENV)/.dev ## let ruff put the code in shape
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.dev ## run every measurement in benchmarks/
+	@set -e; for script in $$(grep -l __main__ benchmarks/*.py); do \
+	    echo "== $$script"; $(BIN)/python "$$script" $(ARGS); done
+
+docs: $(VENV)/.run ## write docs/METRICS.md from the catalogue
+	$(BIN)/flopwatch docs
+
+clean: ## remove what make, pip and the tests have made, .venv included
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The environment is made anew when its Python is gone, and filled again when the project's
+# dependencies change. The stamps say with what it was filled.
+$(BIN)/python:
+	@.ci/tools venv $(VENV)
+
+$(VENV)/.run: pyproject.toml $(BIN)/python
+	@.ci/tools pip $(VENV) --editable .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml $(BIN)/python
+	@.ci/tools pip $(VENV) --editable '.[dev,llamacpp]'
+	@touch $@ $(VENV)/.run
