@@ -5,8 +5,8 @@ the last page. Lines that did not change are recognised by comparison and cost n
 line that did change only the value is read. Whenever a page does not fit what is remembered, all of
 it is read anew, with the labels of known series taken from memory. Both ways give the same answer.
 
-What the names mean is left to `engines`; a family's type is handed on as printed. References:
-prometheus.io/docs/instrumenting/exposition_formats and OpenMetrics 1.0 (ABNF in section 4).
+What the names mean is left to `engines`; a type is handed on as printed. The formats are at
+prometheus.io/docs/instrumenting/exposition_formats and prometheus.io/docs/specs/om.
 """
 
 from __future__ import annotations
@@ -271,7 +271,6 @@ class _Study:
             self._sample(line)
         elif bare := line.lstrip(_BLANK):
             self._meet(bare)
-            self._starts[-1] = _NEVER
         else:
             self._note(_NEVER, -1)
 

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from exporter.formats.exposition import Page, Reader
 
 from exporter import catalogue as c
 from exporter.engines import (
@@ -18,6 +17,7 @@ from exporter.engines import (
     detect,
     load_engines,
 )
+from exporter.formats.exposition import Page, Reader
 from exporter.samples import Drop, Gate, Histogram, Metric, Sample, Value
 
 PAGES = Path(__file__).parent.parent / "data" / "engines"

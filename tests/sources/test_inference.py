@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from exporter.formats.exposition import Limits
 
 from exporter import catalogue as c
 from exporter.clock import SystemClock
 from exporter.engines import load_engines
 from exporter.fetch import HttpFetcher, Response
+from exporter.formats.exposition import Limits
 from exporter.samples import (
     Drop,
     Fault,
