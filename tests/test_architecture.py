@@ -40,7 +40,7 @@ ROOMS = {
     "formats": Room(("samples",)),
     "reference": Room(),
     "client": Room(),
-    "engines": Room(("samples", "catalogue"), ("yaml",)),
+    "engines": Room(("samples", "catalogue", "engines.*"), ("yaml",)),
     "derive": Room(("samples", "catalogue", "reference.*")),
     # The table of sources may name every source; a source never another one. Each driver package
     # has its own row: one door for each.
