@@ -5,7 +5,7 @@ drivers' many names to one vocabulary. What needs `ethtool` (pause frames, lanes
 
 A note on widths. The classic counters of an InfiniBand port are 4 to 32 bits wide and stop at
 their top until an operator clears them (IBTA specification, PortCounters); rules on them are blind
-from then on, which `nic_counter_saturated` says. The Q counters of mlx5 are 32 bits wide and wrap,
+from then on, which `nic_saturated` says. The Q counters of mlx5 are 32 bits wide and wrap,
 which Prometheus sees as a reset.
 """
 
@@ -239,7 +239,7 @@ class NetworkSource:
         nic_link_rate_bytes_per_second{device="mlx5_0",port="1"} 50000000000
         nic_receive_bytes_total{device="mlx5_0",port="1"} 922159499729932
         nic_errors_total{device="mlx5_0",port="1",cause="buffer_overrun"} 15
-        nic_counter_saturated{device="mlx5_0",port="1",counter="excessive_buffer_overrun_errors"} 1
+        nic_saturated{device="mlx5_0",port="1",counter="excessive_buffer_overrun_errors"} 1
         nic_up{device="eth0",port=""} 1
     """
 
@@ -624,7 +624,7 @@ def _samples(counter: _Counter, value: int) -> Iterator[Sample]:
     """Yield a counter, and that it stands at its top if it does."""
     reading = counter.reading
     if value == reading.top and reading.top:
-        yield Sample(c.NIC_COUNTER_SATURATED, counter.saturated, 1)
+        yield Sample(c.NIC_SATURATED, counter.saturated, 1)
         if reading.fast:
             return
     yield Sample(reading.metric, counter.labels, value * reading.scale)
