@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import logging
 import os
+import signal
 import sys
 import threading
 from collections.abc import Mapping, Sequence
@@ -159,6 +160,8 @@ def _daemon(options: argparse.Namespace, plans: Planner) -> int:
     from exporter.app import App, listen, serve
     from exporter.status import summary
 
+    # Until the daemon can reload, a reload signal must not end it, as it would by default.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     app = App(options.config, adjust=lambda settings: _adjusted(options, settings), plans=plans)
     # The port first: a second daemon must not read devices before it finds out that it is one.
     settings = _adjusted(options, load(options.config))

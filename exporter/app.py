@@ -393,10 +393,12 @@ class App:
 
     def status(self, *, detailed: bool) -> Mapping[str, Any]:
         """Return the status document; `detailed` only for callers on this machine."""
+        series = self.exposition.series()
         about = {
             "version": __version__,
             "uptime_seconds": self._clock.monotonic() - self._born,
             "ready": self.ready(),
+            "series": series,
             "config": {
                 "file": str(self._path) if detailed and self._path is not None else None,
                 "from_file": self._path is not None,

@@ -79,7 +79,11 @@ class Exposition:
             return body
 
     def series(self) -> Mapping[str, int]:
-        """Return how many series each group holds, as last rendered."""
+        """Return how many series each group of the page holds now."""
+        self.page((frozenset(), False, False))
+        return self._counts()
+
+    def _counts(self) -> Mapping[str, int]:
         blocks = self._blocks.copy()  # another thread may be adding to it
         return {name: block.series for name, block in blocks.items() if block.series}
 
@@ -95,7 +99,7 @@ class Exposition:
         # The daemon's own group comes last: it tells of the others.
         own, _ = self._gate.admit([
             *health(view.sources, self._duplicates),
-            *(c.FLOPWATCH_SERIES(n, group) for group, n in self.series().items()),
+            *(c.FLOPWATCH_SERIES(n, group) for group, n in self._counts().items()),
             *self._own(),
         ])  # fmt: skip
         self._block(c.EXPORTER).update([*exporter, ("", own)], self._duplicates)

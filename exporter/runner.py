@@ -20,6 +20,7 @@ from exporter.samples import Drop, Fault, Gate, Sample, Snapshot, Source
 log = logging.getLogger(__name__)
 
 LONGEST_BACKOFF = 60.0
+_MOST_TOLD = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,11 +137,12 @@ class Runner:
         now = frozenset((fault.part, fault.reason) for fault in faults)
         if now == self._known:
             return
-        for fault in faults:
-            if (fault.part, fault.reason) not in self._known:
-                log.warning(
-                    "source=%s part=%s reason=%s %s", self.source.name, *fault
-                )  # fmt: skip
+        news = [fault for fault in faults if (fault.part, fault.reason) not in self._known]
+        for fault in news[:_MOST_TOLD]:
+            log.warning("source=%s part=%s reason=%s %s", self.source.name, *fault)
+        if len(news) > _MOST_TOLD:
+            more = len(news) - _MOST_TOLD
+            log.warning("source=%s %d more parts cannot be read", self.source.name, more)
         for part, reason in self._known - now:
             log.info("source=%s part=%s reason=%s recovered", self.source.name, part, reason)
         self._known = now

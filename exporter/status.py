@@ -17,20 +17,11 @@ from exporter.samples import Metric, Sample, SourceView, View, series_of
 def document(view: View, about: Mapping[str, Any], *, detailed: bool) -> dict[str, Any]:
     """Return the status of everything in `view`, headed by `about` (the daemon itself)."""
     return {
-        "flopwatch": {**about, "series": _series(view)},
+        "flopwatch": dict(about),
         "detailed": detailed,
         "sources": [_source(source, detailed=detailed) for source in view.sources],
         "servers": _servers(view),
     }
-
-
-def _series(view: View) -> dict[str, int]:
-    """Return how many series the sources have brought, by group."""
-    found: dict[str, int] = {}
-    for source in view.sources:
-        for metric, _, value in source.batch:
-            found[metric.group] = found.get(metric.group, 0) + series_of(value)
-    return found
 
 
 def _source(source: SourceView, *, detailed: bool) -> dict[str, Any]:

@@ -277,7 +277,9 @@ def _build_api(services: Services) -> Callable[[Scope, Receive, Send], Awaitable
         return HTMLResponse(page, headers=guard)
 
     async def status(request: Request) -> Response:
-        document = services.status(is_local(request.scope))
+        loop = asyncio.get_running_loop()
+        local = is_local(request.scope)
+        document = await loop.run_in_executor(services.executor, services.status, local)
         body = json.dumps(document, allow_nan=False, separators=(",", ":"))
         return Response(body, media_type="application/json", headers=guard)
 

@@ -58,7 +58,7 @@ def nic(device: str, port: str = "1") -> Sample:
 def test_document_is_headed_by_the_daemon() -> None:
     """What is known of the daemon itself is handed through, and so is who may see details."""
     assert told(detailed=False) == {
-        "flopwatch": {"version": "1.2.3", "ready": True, "series": {}},
+        "flopwatch": {"version": "1.2.3", "ready": True},
         "detailed": False,
         "sources": [],
         "servers": [],
