@@ -88,9 +88,10 @@ def replay(port: int) -> None:
 def wide(port: int) -> None:
     """Run the daemon with one source of 5,000 series, all of which change at each read."""
     from exporter import catalogue as c
-    from exporter.app import App, Plan, listen, serve
+    from exporter.app import App, Plan
     from exporter.runner import Schedule
     from exporter.samples import Sample
+    from exporter.serve import listen, serve
 
     labels = [(f"mlx5_{i // 10}", str(i % 10), f"cause_{i}") for i in range(2500)]
 

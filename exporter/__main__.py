@@ -157,7 +157,8 @@ def _demo(options: argparse.Namespace) -> int:
 
 
 def _daemon(options: argparse.Namespace, plans: Planner) -> int:
-    from exporter.app import App, listen, serve
+    from exporter.app import App
+    from exporter.serve import listen, serve
     from exporter.status import summary
 
     # Until the daemon can reload, a reload signal must not end it, as it would by default.

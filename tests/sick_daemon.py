@@ -12,12 +12,13 @@ import threading
 from collections.abc import Callable, Iterable
 
 from exporter import catalogue as c
-from exporter.app import App, Plan, listen, serve
+from exporter.app import App, Plan
 from exporter.clock import Clock
 from exporter.config import Settings
 from exporter.isolate import Isolated
 from exporter.runner import Schedule
 from exporter.samples import Sample, Source
+from exporter.serve import listen, serve
 from tests.fakes import FakeSource
 
 DEADLINE = 0.5

@@ -58,6 +58,7 @@ ROOMS = {
     "config": Room((), ("pydantic", "yaml")),
     "web": Room(("samples",), ("fastapi", "starlette")),
     "demo": Room(("samples", "clock", "demo.*")),
+    "serve": Room(("web", "config", "catalogue"), ("uvicorn",), lazily=("app",)),
     "app": Room(("*",), ("*",)),
     "__main__": Room(("app", "config"), (), lazily=("*",)),
 }
@@ -74,6 +75,7 @@ USES = {
     ("threading.Thread", "threading.Timer", "_thread*", "concurrent.futures.*PoolExecutor"): (
         "app",
         "runner",
+        "serve",
     ),
     ("importlib.import_module", "__import__"): ("sources.__init__", "isolate"),
     ("sys.exit", "exit", "quit", "SystemExit"): ("__main__",),
