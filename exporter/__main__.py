@@ -145,7 +145,7 @@ def _log_to_stderr(level: str) -> None:
 def _run(options: argparse.Namespace) -> int:
     from exporter.app import plan
 
-    return _daemon(options, plan)
+    return _leave(clean=_daemon(options, plan))
 
 
 def _demo(options: argparse.Namespace) -> int:
@@ -153,16 +153,19 @@ def _demo(options: argparse.Namespace) -> int:
 
     print("a made-up node: the fabric and the inference servers are not real")
     with demo_plans() as plans:
-        return _daemon(options, plans)
+        clean = _daemon(options, plans)
+    return _leave(clean=clean)
 
 
-def _daemon(options: argparse.Namespace, plans: Planner) -> int:
+def _daemon(options: argparse.Namespace, plans: Planner) -> bool:
+    """Run until told to end; tell whether every source ended in time."""
     from exporter.app import App
     from exporter.serve import listen, serve
     from exporter.status import summary
 
-    # Until the daemon can reload, a reload signal must not end it, as it would by default.
+    # Until `serve` takes over: a reload must not end us, and an end must leave nothing behind.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _end)
     app = App(options.config, adjust=lambda settings: _adjusted(options, settings), plans=plans)
     # The port first: a second daemon must not read devices before it finds out that it is one.
     settings = _adjusted(options, load(options.config))
@@ -185,7 +188,11 @@ def _daemon(options: argparse.Namespace, plans: Planner) -> int:
             sys.stdout.flush()
 
         asyncio.run(serve(app, bound, announce))
-    return _leave(clean=app.stop())
+    return app.stop()
+
+
+def _end(*_: object) -> None:
+    raise SystemExit(0)
 
 
 def _leave(*, clean: bool) -> int:

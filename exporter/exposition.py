@@ -96,12 +96,13 @@ class Exposition:
         exporter = inputs.pop(c.EXPORTER)
         for group, batches in inputs.items():
             self._block(group).update(batches, self._duplicates)
-        # The daemon's own group comes last: it tells of the others.
-        own, _ = self._gate.admit([
-            *health(view.sources, self._duplicates),
-            *(c.FLOPWATCH_SERIES(n, group) for group, n in self._counts().items()),
-            *self._own(),
-        ])  # fmt: skip
+        # The daemon's own group comes last: it tells of the others, and of itself.
+        told = [*health(view.sources, self._duplicates), *self._own()]
+        counts = {g: n for g, n in self._counts().items() if g != c.EXPORTER}
+        counts[c.EXPORTER] = sum(len(b) for _, b in exporter) + len(told) + len(counts) + 1
+        own, _ = self._gate.admit(
+            [*told, *(c.FLOPWATCH_SERIES(n, group) for group, n in counts.items())]
+        )
         self._block(c.EXPORTER).update([*exporter, ("", own)], self._duplicates)
         # A new dictionary: `cached` may be looking at the old one.
         self._pages = {}

@@ -341,6 +341,8 @@ def test_series_are_counted_by_group() -> None:
 
     assert 'flopwatch_series{group="host"} 2' in page
     assert 'flopwatch_series{group="nic"} 1' in page
+    own = [line for line in page.splitlines() if line.startswith("flopwatch_")]
+    assert f'flopwatch_series{{group="exporter"}} {len(own)}' in own
 
 
 def test_health_tells_what_happened() -> None:
