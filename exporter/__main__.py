@@ -187,8 +187,8 @@ def _daemon(options: argparse.Namespace, plans: Planner) -> bool:
                 )
             sys.stdout.flush()
 
-        asyncio.run(serve(app, bound, announce))
-    return app.stop()
+        idle = asyncio.run(serve(app, bound, announce))
+    return app.stop() and idle
 
 
 def _end(*_: object) -> None:

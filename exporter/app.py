@@ -15,7 +15,7 @@ import re
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -228,6 +228,19 @@ def _build(one: Plan) -> Source:
         raise ConfigError(f"source {one.name}: {error}") from None
 
 
+def _tell_what_waits(old: Settings, new: Settings) -> None:
+    """Name the keys whose new values only count at the next start."""
+    waits = {
+        "listen": old.listen != new.listen,
+        "log_level": old.log_level != new.log_level,
+        "gzip_level": old.gzip_level != new.gzip_level,
+        "reload.http": old.reload.http != new.reload.http,
+    }
+    for key, changed in waits.items():
+        if changed:
+            log.warning("%s: the new value takes effect at the next start", key)
+
+
 class App:
     """The daemon. `adjust` is applied to settings each time they are loaded (command line)."""
 
@@ -243,9 +256,14 @@ class App:
         self._clock: Clock = clock or SystemClock()
         self._adjust = adjust
         self._plan = plans
+        self._reloading = threading.Lock()
         self._lock = threading.Lock()
         self._running: dict[str, tuple[Plan, Runner]] = {}
+        self._leaving: dict[str, Runner] = {}
+        self._stopped = False
         self._digest = b""
+        self._seen = b""
+        self._loads = 0
         self._loaded = False
         self._loaded_at = 0.0
         self._scrapes = 0
@@ -257,12 +275,13 @@ class App:
         self.exposition = Exposition(self.view, self._own, self._clock)
 
     def view(self) -> View:
-        """Return the board as it is now."""
-        return self.board.view(self._clock.monotonic())
+        """Return the board as it is now; a reload changes the page as well."""
+        view = self.board.view(self._clock.monotonic())
+        return replace(view, token=(*view.token, self._loads))
 
     def start(self) -> None:
         """Load the configuration and start all sources. Raises `ConfigError`."""
-        with self._lock:
+        with self._reloading:
             self._digest = self._fingerprint()
             settings, plans, fresh = self._prepare()
             self.exposition = Exposition(
@@ -272,28 +291,35 @@ class App:
 
     def reload(self) -> tuple[str, ...]:
         """Load the configuration again; return the problems that kept the old one in force."""
-        with self._lock:
-            self._digest = self._fingerprint()
+        with self._reloading:
+            self._digest = self._seen = self._fingerprint()
+            loaded = False
             try:
                 settings, plans, fresh = self._prepare()
+                _tell_what_waits(self.settings, settings)
+                self._apply(settings, plans, fresh)
+                loaded = True
             except ConfigError as error:
-                self._loaded = False
                 for problem in error.problems:
                     log.warning("config kept: %s", problem)
                 return error.problems
-            for key in ("listen", "gzip_level"):
-                if getattr(settings, key) != getattr(self.settings, key):
-                    log.warning("%s: the new value takes effect at the next start", key)
-            self._apply(settings, plans, fresh)
+            finally:
+                # Whatever was raised, the gauge says that the former configuration is in force.
+                self._loaded = loaded
+                self._loads += 1
             log.info("config loaded: %s", self._path)
             return ()
 
     def reload_if_changed(self) -> None:
         """Reload when the file's content differs from what was last loaded, or tried.
 
-        Content, not times: a mounted ConfigMap swaps a symbolic link.
+        Content, not times: a mounted ConfigMap swaps a symbolic link. It must have been the same at
+        two looks: an editor that empties the file and then writes it is not believed half-way.
         """
-        if self._path is not None and self._fingerprint() != self._digest:
+        if self._path is None:
+            return
+        seen, self._seen = self._seen, self._fingerprint()
+        if self._seen == seen and seen != self._digest:
             self.reload()
 
     def _fingerprint(self) -> bytes:
@@ -319,30 +345,40 @@ class App:
         return former is None or former[0].fingerprint != one.fingerprint
 
     def _apply(self, settings: Settings, plans: list[Plan], fresh: Mapping[str, Source]) -> None:
-        wanted = {one.name for one in plans}
-        for name in [name for name in self._running if name not in wanted]:
-            self._running.pop(name)[1].stop()
-            self.board.retire(name)
-        for one in plans:
-            if one.name not in fresh:
-                continue
-            former = self._running.get(one.name)
-            if former is not None:
-                former[1].stop()
-            slot = self.board.enroll(
-                one.name, one.group, one.schedule.deadline, one.schedule.max_age,
-                self._clock.monotonic(),
-            )  # fmt: skip
-            runner = Runner(fresh[one.name], one.schedule, slot, self._clock)
-            self._running[one.name] = (one, runner)
-            runner.start(None if former is None else former[1])
-        self.settings = settings
-        self._loaded, self._loaded_at = True, self._clock.time()
+        """Put the plans into force. Nothing here can fail."""
+        with self._lock:
+            if self._stopped:
+                return
+            wanted = {one.name for one in plans}
+            self._leaving = {n: r for n, r in self._leaving.items() if not r.join(0)}
+            for name in [name for name in self._running if name not in wanted or name in fresh]:
+                runner = self._running.pop(name)[1]
+                runner.stop()
+                self._leaving[name] = runner
+                if name not in wanted:
+                    self.board.retire(name)
+            for one in plans:
+                if one.name in fresh:
+                    self._run(one, fresh[one.name])
+            self.settings = settings
+            self._loaded, self._loaded_at = True, self._clock.time()
+
+    def _run(self, one: Plan, source: Source) -> None:
+        """Start reading a source, after whoever still reads the same thing."""
+        former = self._leaving.pop(one.name, None)
+        slot = self.board.enroll(
+            one.name, one.group, one.schedule.deadline, one.schedule.max_age,
+            self._clock.monotonic(), former=None if former is None else former.slot,
+        )  # fmt: skip
+        runner = Runner(source, one.schedule, slot, self._clock)
+        self._running[one.name] = (one, runner)
+        runner.start(former)
 
     def stop(self) -> bool:
         """Stop all sources; tell whether all of them ended in time."""
         with self._lock:
-            runners = [runner for _, runner in self._running.values()]
+            self._stopped = True
+            runners = [*self._leaving.values(), *(runner for _, runner in self._running.values())]
             self._running.clear()
         for runner in runners:
             runner.stop()

@@ -28,6 +28,7 @@ class Slot:
     deadline: float
     max_age: float
     enrolled: float
+    serial: int = 0
     snapshot: Snapshot | None = None
     health: Health = field(default_factory=Health)
     failed: bool = False
@@ -99,19 +100,30 @@ class Board:
 
     def __init__(self) -> None:
         self._slots: dict[str, Slot] = {}
+        self._serials = 0
         self._lock = threading.Lock()
 
-    def enroll(self, name: str, group: str, deadline: float, max_age: float, now: float) -> Slot:
-        """Give a source its place, replacing what a former source of that name left.
+    def enroll(
+        self,
+        name: str,
+        group: str,
+        deadline: float,
+        max_age: float,
+        now: float,
+        *,
+        former: Slot | None = None,
+    ) -> Slot:
+        """Give a source its place; `former` is the one of its predecessor, if that still reads.
 
-        The counts of failures and drops carry on: they are counters, and the name is theirs.
+        The counts carry on: they are counters, and the name is theirs. So does a read that has not
+        returned: the device is stuck, whatever is configured for it now.
         """
-        slot = Slot(name, group, deadline, max_age, enrolled=now)
         with self._lock:
-            former = self._slots.get(name)
+            former = self._slots.get(name, former)
+            self._serials += 1
+            slot = Slot(name, group, deadline, max_age, enrolled=now, serial=self._serials)
             if former is not None:
-                slot.health = replace(former.health, busy_since=None)
-                slot.version = former.version + 1
+                slot.health = former.health
             self._slots = {**self._slots, name: slot}
         return slot
 
@@ -129,7 +141,7 @@ class Board:
         slots = self._slots.values()
         sources = tuple(slot.see(now) for slot in slots)
         token = tuple(
-            (slot.name, slot.version, view.state, view.state == "stuck" and int(now))
+            (slot.serial, slot.version, view.state, view.state == "stuck" and int(now))
             for slot, view in zip(slots, sources, strict=True)
         )
         return View(sources, token)

@@ -29,6 +29,7 @@ from exporter.samples import (
     Drop,
     Fault,
     Histogram,
+    Malformed,
     Metric,
     Sample,
     Source,
@@ -38,6 +39,7 @@ from exporter.samples import (
 
 _LENGTH = struct.Struct("<I")
 _LARGEST_REPLY = 64 * 1024 * 1024
+_GRACE = 0.5
 _Keys = tuple[tuple[str, tuple[str, ...]], ...]
 
 
@@ -103,7 +105,7 @@ class Isolated:
             return
         child.stdin.close()  # type: ignore[union-attr]
         try:
-            child.wait(0.5)
+            child.wait(_GRACE)
         except subprocess.TimeoutExpired:
             if self._end_after is not None:
                 child.kill()
@@ -166,10 +168,19 @@ class Isolated:
         return reply
 
     def _bury(self) -> NoReturn:
-        """Take leave of a dead child and say how it died."""
-        child, self._child, self._asked = self._child, None, None
+        """Take leave of a dead child and say how it died.
+
+        One that closed its pipe and lives on is treated as silent: no second child beside it.
+        """
+        child = self._child
         assert child is not None  # noqa: S101
-        code = child.wait()
+        try:
+            code = child.wait(_GRACE)
+        except subprocess.TimeoutExpired:
+            if self._end_after is not None:
+                child.kill()
+            raise TimeoutError(f"child process {child.pid} closed its pipe and lives on") from None
+        self._child = self._asked = None
         child.stdin.close()  # type: ignore[union-attr]
         child.stdout.close()  # type: ignore[union-attr]
         how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
@@ -197,7 +208,10 @@ class _PlainUnpickler(pickle.Unpickler):
 
 
 def _load(reply: bytes) -> Any:
-    return _PlainUnpickler(io.BytesIO(reply)).load()
+    try:
+        return _PlainUnpickler(io.BytesIO(reply)).load()
+    except (pickle.UnpicklingError, EOFError, ValueError, IndexError) as error:
+        raise Malformed(f"the child's reply makes no sense: {error}") from None
 
 
 def _revive(value: Any) -> Value:

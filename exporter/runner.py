@@ -45,8 +45,8 @@ class Runner:
 
     def __init__(self, source: Source, schedule: Schedule, slot: Slot, clock: Clock) -> None:
         self.source = source
+        self.slot = slot
         self._schedule = schedule
-        self._slot = slot
         self._clock = clock
         self._gate = Gate(schedule.max_series)
         self._failures = 0
@@ -54,11 +54,13 @@ class Runner:
         self._known: frozenset[tuple[str, str]] = frozenset()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
+        self._predecessor: Runner | None = None
 
     def start(self, predecessor: Runner | None = None) -> None:
         """Start the thread. A predecessor that is still reading the same thing is waited for."""
+        self._predecessor = predecessor
         self._thread = threading.Thread(
-            target=self._run, args=(predecessor,), name=f"source:{self.source.name}", daemon=True
+            target=self._run, name=f"source:{self.source.name}", daemon=True
         )
         self._thread.start()
 
@@ -67,14 +69,21 @@ class Runner:
         self._stop.set()
 
     def join(self, seconds: float) -> bool:
-        """Wait for the thread to end, at most so long; tell whether it has."""
+        """Wait for all reading of this source to end, at most so long; tell whether it has.
+
+        That of predecessors too: a successor may have given up waiting for one that is stuck.
+        """
         if self._thread is not None:
             self._thread.join(seconds)
-        return self._thread is None or not self._thread.is_alive()
+            if self._thread.is_alive():
+                return False
+        if self._predecessor is not None and self._predecessor.join(0):
+            self._predecessor = None
+        return self._predecessor is None
 
-    def _run(self, predecessor: Runner | None) -> None:
+    def _run(self) -> None:
         # Two readers of one stuck device are worse than none: wait for the former, however long.
-        while predecessor is not None and not predecessor.join(0.5):
+        while (predecessor := self._predecessor) is not None and not predecessor.join(0.5):
             if self._stop.is_set():
                 return
         while not self._stop.is_set():
@@ -84,7 +93,7 @@ class Runner:
     def step(self) -> float:
         """Read once, publish, and return the seconds to wait before the next read."""
         began, wall = self._clock.monotonic(), self._clock.time()
-        self._slot.begin(began)
+        self.slot.begin(began)
         items: list[Sample | Fault | Drop] = []
         fault = self._guard(lambda: items.extend(self.source.read()))
         taken = self._clock.monotonic()
@@ -114,7 +123,7 @@ class Runner:
         self._failures += 1
         self._known = frozenset({("", fault.reason)})
         source = self.source
-        self._slot.fail(Snapshot(source.name, source.group, taken, wall, duration, faults=(fault,)))
+        self.slot.fail(Snapshot(source.name, source.group, taken, wall, duration, faults=(fault,)))
 
     def _publish(
         self, items: list[Sample | Fault | Drop], taken: float, wall: float, duration: float
@@ -127,7 +136,7 @@ class Runner:
             if isinstance(item, Drop):
                 counted[item.reason] = counted.get(item.reason, 0) + item.number
         source = self.source
-        self._slot.publish(
+        self.slot.publish(
             Snapshot(source.name, source.group, taken, wall, duration, batch, faults), counted
         )
         self._tell(faults)

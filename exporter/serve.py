@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import functools
 import gc
-import logging
 import os
 import signal
 import socket
@@ -17,18 +17,17 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
 from exporter import catalogue as c
 from exporter.config import ConfigError, address
+from exporter.connection import Connection, Crowd
 from exporter.web import Services, create_app
 
 if TYPE_CHECKING:
     from exporter.app import App
-
-log = logging.getLogger(__name__)
 
 _LAST_RESORT = 4.5
 _SWITCH_INTERVAL = 0.0001
@@ -71,7 +70,7 @@ def _bind(host: str, port: int) -> socket.socket:
 class _Server(uvicorn.Server):
     """uvicorn without its ten wake-ups a second and with signals left to us."""
 
-    def __init__(self, config: uvicorn.Config, tick: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, tick: Callable[[], float]) -> None:
         super().__init__(config)
         self._tick = tick
         self._stopping = asyncio.Event()
@@ -83,23 +82,28 @@ class _Server(uvicorn.Server):
     async def main_loop(self) -> None:
         while not self.should_exit:
             await self.on_tick(0)  # renews the Date header
-            self._tick()
+            pause = self._tick()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), 1.0)
+                await asyncio.wait_for(self._stopping.wait(), pause)
 
     def finish(self) -> None:
         self.should_exit = True
         self._stopping.set()
 
 
-async def serve(app: App, bound: socket.socket, announce: Callable[[], None]) -> None:
-    """Serve until SIGTERM or SIGINT; SIGHUP reloads. `announce` is called once, when ready."""
+async def serve(app: App, bound: socket.socket, announce: Callable[[], None]) -> bool:
+    """Serve until SIGTERM or SIGINT; SIGHUP reloads. `announce` is called once, when ready.
+
+    Returns whether all chores have ended: a reload may hang on a dead disk.
+    """
     # A thread that computes (a source with thousands of series) may keep the interpreter for this
     # long before a scrape gets its turn; the default of 5 ms is most of a scrape's p99.
     sys.setswitchinterval(_SWITCH_INTERVAL)
     loop = asyncio.get_running_loop()
     executor = ThreadPoolExecutor(2, thread_name_prefix="web")
-    house = _House(app, executor, announce)
+    # Reloading has a thread of its own: a configuration on a dead disk must not stop the page.
+    chores = ThreadPoolExecutor(1, thread_name_prefix="chores")
+    house = _House(app, chores, announce)
     front = create_app(
         Services(
             groups=c.GROUPS,
@@ -111,13 +115,15 @@ async def serve(app: App, bound: socket.socket, announce: Callable[[], None]) ->
             reload=app.reload if app.settings.reload.http else None,
             scraped=app.scraped,
             executor=executor,
+            chores=chores,
         )
     )
+    connection: Any = functools.partial(Connection, crowd=Crowd())
     server = _Server(
         uvicorn.Config(
-            front, loop="asyncio", http="httptools", ws="none", lifespan="off",
-            access_log=False, log_config=None, log_level="warning", server_header=False,
-            limit_concurrency=256, timeout_keep_alive=75, timeout_graceful_shutdown=1,
+            front, loop="asyncio", http=connection, ws="none", lifespan="off",
+            access_log=False, log_config=None, log_level="error", server_header=False,
+            timeout_keep_alive=75, timeout_graceful_shutdown=1,
         ),
         house.tick,
     )  # fmt: skip
@@ -135,25 +141,29 @@ async def serve(app: App, bound: socket.socket, announce: Callable[[], None]) ->
     try:
         await server.serve(sockets=[bound])
     finally:
-        executor.shutdown(wait=False, cancel_futures=True)
+        for pool in (executor, chores):
+            pool.shutdown(wait=False, cancel_futures=True)
+    return not house.busy()
 
 
 class _House:
     """Housekeeping, once a second: the heartbeat, the look at the file, the announcement."""
 
-    def __init__(
-        self, app: App, executor: ThreadPoolExecutor, announce: Callable[[], None]
-    ) -> None:
+    def __init__(self, app: App, chores: ThreadPoolExecutor, announce: Callable[[], None]) -> None:
         self._app = app
-        self._executor = executor
+        self._chores = chores
         self._announce: Callable[[], None] | None = announce
         self._ticks = 0
-        self._looking = False
+        self._under_way: Future[object] | None = None
+        self._again = False
 
-    def tick(self) -> None:
+    def tick(self) -> float:
+        """Do what is due; return the seconds until the next tick."""
         app = self._app
         app.beat()
-        if self._announce is not None and app.ready():
+        if self._announce is not None:
+            if not app.ready():
+                return 0.1
             announce, self._announce = self._announce, None
             # A full collection would stop everything for 28 ms; what lives now lives for good.
             gc.collect()
@@ -161,18 +171,19 @@ class _House:
             announce()
         self._ticks += 1
         watch = app.settings.reload.watch
-        if watch and self._ticks >= watch and not self._looking:
+        if self._again and not self.busy():
+            self.reload()
+        elif watch and self._ticks >= watch and not self.busy():
             self._ticks = 0
-            self._submit(app.reload_if_changed)
+            self._under_way = self._chores.submit(app.reload_if_changed)
+        return 1.0
 
     def reload(self) -> None:
-        self._submit(self._app.reload)
+        """Reload now, or once after the reload that is under way, however often it is asked."""
+        self._again = self.busy()
+        if not self._again:
+            self._under_way = self._chores.submit(self._app.reload)
 
-    def _submit(self, task: Callable[[], object]) -> None:
-        self._looking = True
-        self._executor.submit(task).add_done_callback(self._done)
-
-    def _done(self, future: Future[object]) -> None:
-        self._looking = False
-        if not future.cancelled() and (error := future.exception()) is not None:
-            log.error("reload failed: %r", error)
+    def busy(self) -> bool:
+        """Tell whether a reload is under way."""
+        return self._under_way is not None and not self._under_way.done()

@@ -24,6 +24,7 @@ PageKey = tuple[frozenset[str] | None, bool, bool]
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 _PLAIN = "text/plain; charset=utf-8"
+_PROXIED = frozenset(("forwarded", "via", "x-real-ip"))
 _ESCAPINGS = frozenset(("allow-utf-8", "underscores", "dots", "values"))
 
 
@@ -33,7 +34,8 @@ class Services:
 
     `cached` returns a page that is still true, `page` renders one (any thread may call it);
     `status` takes whether the caller may see details; `reload` returns the problems that kept the
-    old configuration in force, and is `None` where it is not offered over HTTP.
+    old configuration in force, and is `None` where it is not offered over HTTP. It runs in
+    `chores`, everything else in `executor`.
     """
 
     groups: tuple[str, ...]
@@ -45,6 +47,7 @@ class Services:
     reload: Callable[[], tuple[str, ...]] | None
     scraped: Callable[[], None]
     executor: Executor
+    chores: Executor
 
 
 class Format(NamedTuple):
@@ -234,9 +237,12 @@ def is_local(scope: Scope) -> bool:
     """
     headers = _headers(scope)
     client = scope.get("client")
-    if not client or headers.keys() & {"x-forwarded-for", "forwarded", "x-real-ip"}:
+    if not client or any(n in _PROXIED or n.startswith("x-forwarded") for n in headers):
         return False
-    asked = urlsplit("//" + headers.get("host", "localhost")).hostname or ""
+    try:
+        asked = urlsplit("//" + headers.get("host", "localhost")).hostname or ""
+    except ValueError:
+        return False
     return _is_loopback(client[0]) and (asked == "localhost" or _is_ip(asked))
 
 
@@ -290,7 +296,7 @@ def _build_api(services: Services) -> Callable[[Scope, Receive, Send], Awaitable
         if not is_local(request.scope) or "origin" in request.headers:
             return JSONResponse({"error": "only from this machine"}, 403)
         loop = asyncio.get_running_loop()
-        problems = await loop.run_in_executor(services.executor, services.reload)
+        problems = await loop.run_in_executor(services.chores, services.reload)
         return JSONResponse({"problems": problems}, 500 if problems else 200)
 
     api.add_route("/status", status_page, methods=["GET"])

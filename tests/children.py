@@ -80,7 +80,20 @@ class Unmakeable(Good):
         raise FileNotFoundError("libdriver.so.1 not found")
 
 
+class Mute(Good):
+    """Closes its end of the pipe at the first read and lives on, as a confused library might."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+
+    def read(self) -> Iterable[Sample | Fault | Drop]:
+        os.closerange(3, 64)
+        threading.Event().wait()
+        return super().read()
+
+
 TABLE = {
+    "mute": Mute,
     "good": Good,
     "hangs": Hangs,
     "crashes": Crashes,

@@ -58,7 +58,8 @@ ROOMS = {
     "config": Room((), ("pydantic", "yaml")),
     "web": Room(("samples",), ("fastapi", "starlette")),
     "demo": Room(("samples", "clock", "demo.*")),
-    "serve": Room(("web", "config", "catalogue"), ("uvicorn",), lazily=("app",)),
+    "connection": Room((), ("uvicorn",)),
+    "serve": Room(("web", "config", "catalogue", "connection"), ("uvicorn",), lazily=("app",)),
     "app": Room(("*",), ("*",)),
     "__main__": Room(("app", "config"), (), lazily=("*",)),
 }

@@ -134,3 +134,29 @@ def test_retiring_removes_everything() -> None:
     board.retire("host")
 
     assert board.view(102).sources == ()
+
+
+def test_a_source_that_comes_back_is_not_taken_for_its_former_self() -> None:
+    """Removed and added again between two scrapes: the token differs, the page is written anew."""
+    board = Board()
+    publish(enrolled(board), 101)
+    before = board.view(102).token
+
+    board.retire("host")
+    publish(enrolled(board), 101)
+
+    assert board.view(102).token != before
+
+
+def test_a_new_configuration_does_not_hide_a_hang() -> None:
+    """The device is stuck, whatever is configured for it: busy time and state carry on."""
+    board = Board()
+    enrolled(board).begin(101)
+
+    replaced = enrolled(board)
+    assert seen(board, 110).state == "stuck"
+    board.retire("host")
+    board.enroll("host", "host", deadline=2.0, max_age=12.0, now=111.0, former=replaced)
+
+    assert seen(board, 112).state == "stuck"
+    assert seen(board, 112).busy == 11

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
+import os
 import re
 import signal
 import socket
-import statistics
 import subprocess
 import sys
 import threading
@@ -108,25 +109,37 @@ def test_no_file_shows_this_machine(start: Start) -> None:
     assert daemon.get("/-/healthy") == (200, "healthy\n")
     assert "<html" in daemon.get("/status")[1]
     assert json.loads(daemon.get("/api/v1/status")[1])["flopwatch"]["ready"] is True
+    assert daemon.process.stdout is not None
+    out = ""
+    while "no inference server" not in out:
+        line = daemon.process.stdout.readline()
+        assert line, out
+        out += line
     code, _ = daemon.stop()
-    out, _ = daemon.process.communicate()
     assert code == 0
     assert f"http://127.0.0.1:{daemon.port}/metrics" in out
     assert "host" in out
     assert "no inference server: give --server" in out
 
 
-def test_a_taken_port_is_one_line_and_exit_2(start: Start) -> None:
-    """File or key, and reason; no traceback."""
+@pytest.mark.parametrize("origin", ["--listen", "file"])
+def test_a_taken_port_is_one_line_and_exit_2(origin: str, tmp_path: Path) -> None:
+    """File and key, or the option, and the reason; no traceback."""
+    file = tmp_path / "flopwatch.yaml"
     with socket.create_server(("127.0.0.1", 0)) as taken:
         where = f"127.0.0.1:{taken.getsockname()[1]}"
+        file.write_text(f'listen: "{where}"\n')
         result = subprocess.run(
-            [sys.executable, "-m", "exporter", "run", "--listen", where],
+            [
+                sys.executable, "-m", "exporter", "run",
+                *(["--config", str(file)] if origin == "file" else ["--listen", where]),
+            ],
             capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
 
     assert result.returncode == 2
-    assert result.stderr == f"flopwatch: listen: {where}: Address already in use\n"
+    said = f"{file}: listen" if origin == "file" else "--listen"
+    assert result.stderr == f"flopwatch: {said}: {where}: Address already in use\n"
 
 
 def test_a_broken_file_is_one_line_and_exit_2(tmp_path: Path) -> None:
@@ -227,7 +240,7 @@ def test_sick_sources_cost_the_others_nothing(sick: Daemon) -> None:
         times.append(time.monotonic() - began)
         threading.Event().wait(0.03)
 
-    assert statistics.median(times) < 0.05
+    assert sorted(times)[len(times) * 9 // 10] < 0.05, sorted(times)
     assert None not in values
     assert len(set(values)) > 5, "the healthy source goes on"
     assert values == sorted(values)  # type: ignore[type-var]
@@ -243,9 +256,7 @@ def test_sick_sources_cost_the_others_nothing(sick: Daemon) -> None:
     states = {s["name"]: s for s in json.loads(sick.get("/api/v1/status")[1])["sources"]}
     assert states["stuck"]["state"] == "stuck"
     assert states["healthy"]["state"] == "up"
-    assert any("SIGSEGV" in f["detail"] for f in states["crashes"]["faults"]) or (
-        states["crashes"]["state"] == "up"
-    )
+    sick.wait_for("/api/v1/status", lambda _, body: "SIGSEGV" in body)
 
 
 def test_sigterm_ends_in_time_whatever_hangs(sick: Daemon) -> None:
@@ -257,3 +268,66 @@ def test_sigterm_ends_in_time_whatever_hangs(sick: Daemon) -> None:
 
     assert code == 0
     assert seconds < 5
+
+
+def test_idle_connections_do_not_shut_the_door(start: Start) -> None:
+    """Hundreds of sockets that ask nothing: health checks and scrapes are answered all the same."""
+    daemon = start()
+    daemon.wait_for("/-/ready", ready)
+    crowd = [socket.create_connection(("127.0.0.1", daemon.port)) for _ in range(300)]
+
+    statuses = {daemon.get(path)[0] for path in ("/-/healthy", "/-/ready", "/metrics") * 5}
+
+    for one in crowd:
+        one.close()
+    assert statuses == {200}
+
+
+def test_a_head_without_end_is_not_waited_for(start: Start) -> None:
+    """A request line or headers of many megabytes: the connection ends, memory stays."""
+    daemon = start()
+    daemon.wait_for("/-/ready", ready)
+    for beginning in (b"GET /metrics?", b"GET /metrics HTTP/1.1\r\nHost: x\r\nX-Long: "):
+        with socket.create_connection(("127.0.0.1", daemon.port)) as client:
+            client.sendall(beginning)
+            sent = 0
+            with contextlib.suppress(ConnectionError):
+                while sent < 64 << 20:
+                    client.sendall(b"a" * 65536)
+                    sent += 65536
+            assert sent < 16 << 20
+
+    assert daemon.get("/-/healthy")[0] == 200
+
+
+def test_a_reload_that_hangs_does_not_stop_the_page(start: Start, tmp_path: Path) -> None:
+    """A file on a dead disk (here a pipe that nobody writes to), and many signals meanwhile."""
+    file = tmp_path / "flopwatch.yaml"
+    file.write_text("reload: {watch: 0s}\n")
+    daemon = start("--config", str(file))
+    daemon.wait_for("/-/ready", ready)
+    file.unlink()
+    os.mkfifo(file)
+    for _ in range(200):
+        daemon.process.send_signal(signal.SIGHUP)
+    threading.Event().wait(0.5)
+
+    assert {daemon.get(path)[0] for path in ("/metrics", "/api/v1/status", "/-/healthy")} == {200}
+    code, seconds = daemon.stop()
+    assert code == 0
+    assert seconds < 4
+
+
+def test_a_failed_reload_shows_even_when_no_source_publishes(start: Start, tmp_path: Path) -> None:
+    """The page kept for a quiet board knows of it."""
+    file = tmp_path / "flopwatch.yaml"
+    quiet = "reload: {watch: 0s}\nsources: {host: {enabled: false}, network: {enabled: false}, "
+    file.write_text(quiet + "process: {enabled: false}}\n")
+    daemon = start("--config", str(file))
+    daemon.wait_for("/-/ready", ready)
+    assert daemon.value("flopwatch_config_last_reload_successful") == 1
+
+    file.write_text("listen: 5\n")
+    daemon.process.send_signal(signal.SIGHUP)
+
+    daemon.wait_for("/metrics", lambda _, page: "last_reload_successful 0" in page, seconds=10)

@@ -15,7 +15,7 @@ import pytest
 from exporter import catalogue as c
 from exporter.clock import SystemClock
 from exporter.isolate import Isolated
-from exporter.samples import Drop, Fault, Histogram, Sample, SourceError
+from exporter.samples import Drop, Fault, Histogram, Malformed, Sample, SourceError
 
 Make = Callable[..., Isolated]
 
@@ -205,7 +205,7 @@ def test_a_reply_may_hold_no_classes(make: Make) -> None:
     """The parent refuses anything but plain values, whatever wrote it."""
     source = make("good", cpus=1)
 
-    with pytest.raises(pickle.UnpicklingError, match="may not hold"):
+    with pytest.raises(Malformed, match="may not hold"):
         source._unpack(pickle.dumps(Path("/")))
 
 
@@ -217,3 +217,18 @@ def test_a_child_that_talks_nonsense_is_ended(make: Make) -> None:
 
     with pytest.raises(ConnectionError, match=signal.Signals.SIGKILL.name):
         source.read()
+
+
+def test_a_child_that_closes_its_pipe_and_lives_on_is_silent(make: Make) -> None:
+    """It is not waited for, and no second child is started beside it."""
+    source = make("mute", end_after=None)
+    with pytest.raises(TimeoutError, match="lives on"):
+        source.read()
+    pid = source.pid
+
+    with pytest.raises(TimeoutError):
+        source.read()
+
+    assert source.pid == pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)

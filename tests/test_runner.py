@@ -194,3 +194,29 @@ def test_a_replacement_waits_for_its_stuck_predecessor() -> None:
     new.stop()
     assert new.join(10)
     assert replacement.reads == 1
+
+
+def test_a_successor_of_a_successor_waits_as_well() -> None:
+    """Removed and added again and again: still one reader in the stuck device."""
+    gate, inside = threading.Event(), []
+
+    def hang() -> Iterable[Sample]:
+        inside.append(1)
+        gate.wait(30)
+        return []
+
+    board, clock = Board(), SystemClock()
+    slot = board.enroll("fake", "host", 2.0, 12.0, clock.monotonic())
+    runners: list[Runner] = []
+    for _ in range(5):
+        runner = Runner(FakeSource(act=hang), Schedule(3600, 2.0), slot, clock)
+        runner.start(runners[-1] if runners else None)
+        threading.Event().wait(0.05)
+        runner.stop()
+        runners.append(runner)
+    assert not runners[-1].join(0.2), "the first one still reads"
+
+    gate.set()
+
+    assert all(runner.join(10) for runner in runners)
+    assert len(inside) == 1

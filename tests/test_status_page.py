@@ -199,6 +199,7 @@ def served(site: Site) -> Iterator[Site]:
                 reload=None,
                 scraped=lambda: None,
                 executor=executor,
+                chores=executor,
             )
         )
 

@@ -126,6 +126,7 @@ def services(pages: Pages) -> Iterator[Services]:
             reload=None,
             scraped=pages.scraped,
             executor=executor,
+            chores=executor,
         )
 
 

@@ -1,0 +1,102 @@
+"""One HTTP connection: how much it may send before it has asked something, how long it may take.
+
+The page is reached by the whole cluster network, and the health checks come through the same door.
+So a connection must ask within seconds and in a few kilobytes, and take its answer within half a
+minute; when too many are open those that ask nothing make room. uvicorn has no such limits, and its
+`limit_concurrency` would answer the health checks with 503.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+MOST_OPEN = 256
+MOST_HEAD_BYTES = 64 * 1024
+SECONDS_TO_ASK = 10.0
+SECONDS_TO_ANSWER = 30.0
+
+
+class Crowd:
+    """The connections that are open; `idle` those that have asked nothing yet, oldest first."""
+
+    def __init__(self, most: int = MOST_OPEN) -> None:
+        self.most = most
+        self.open = 0
+        self.idle: dict[Connection, None] = {}
+
+    def make_room(self) -> bool:
+        """Close the oldest idle connection if there are too many; tell whether there is room."""
+        if self.open <= self.most:
+            return True
+        oldest = next(iter(self.idle), None)
+        if oldest is None:
+            return False
+        del self.idle[oldest]
+        oldest.transport.abort()
+        return True
+
+
+class Connection(HttpToolsProtocol):
+    """uvicorn's connection with limits."""
+
+    def __init__(self, *args: Any, crowd: Crowd, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._crowd = crowd
+        self._head_bytes: int | None = 0  # None while a body or nothing is awaited
+        self._limit: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Take the connection, or turn it away where there is no room."""
+        super().connection_made(transport)
+        self._crowd.open += 1
+        if not self._crowd.make_room():
+            transport.abort()
+            return
+        self._crowd.idle[self] = None
+        self._allow(SECONDS_TO_ASK)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        self._crowd.open -= 1
+        self._crowd.idle.pop(self, None)
+        self._allow(None)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Read what was sent; a head without end is not waited for."""
+        if self._head_bytes is not None:
+            if self._head_bytes == 0:
+                self._allow(SECONDS_TO_ASK)
+            self._head_bytes += len(data)
+            if self._head_bytes > MOST_HEAD_BYTES:
+                self.transport.abort()
+                return
+        super().data_received(data)
+
+    def on_headers_complete(self) -> None:
+        """Note that the connection has asked something."""
+        self._head_bytes = None
+        self._crowd.idle.pop(self, None)
+        self._allow(SECONDS_TO_ANSWER)
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """Await the next head."""
+        self._head_bytes = 0
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """Note that the connection asks nothing any more; uvicorn's keep-alive limit holds now."""
+        self._allow(None)
+        self._crowd.idle[self] = None
+        super().on_response_complete()
+
+    def _allow(self, seconds: float | None) -> None:
+        if self._limit is not None:
+            self._limit.cancel()
+            self._limit = None
+        if seconds is not None:
+            self._limit = self.loop.call_later(seconds, self.transport.abort)
