@@ -32,7 +32,10 @@ ACCEPT = "text/plain;version=0.0.4, application/openmetrics-text;version=1.0.0;q
 _REDIRECTS = (301, 302, 303, 307, 308)
 _MAX_REDIRECTS = 3
 _MAX_SIDE_BODY = 64 << 10
-_KEPT_HEADERS = ("server", "retry-after", "process-start-time-unix")
+_MAX_LINE = 64 << 10
+_PIECE = 64 << 10
+_MAX_MEMBERS = 8
+_OVERHEAD = 1 << 20
 
 Follow = Literal["same-host", "none", "any"]
 
@@ -40,14 +43,12 @@ Follow = Literal["same-host", "none", "any"]
 class Response(NamedTuple):
     """An answer with status 200 to 299.
 
-    `content_type` is as sent, "" if missing; `body` is decompressed; `headers` are the few that say
-    something about the server, in lower case.
+    `content_type` is as sent, "" if missing; `body` is decompressed.
     """
 
     status: int
     content_type: str
     body: bytes
-    headers: Mapping[str, str]
 
 
 class HttpFetcher:
@@ -56,8 +57,8 @@ class HttpFetcher:
     `timeout` is seconds for the whole exchange, redirects included (a look-up of the host's name
     cannot be cut short). `token_file` holds a bearer token and is read each time, so that it may
     rotate. `follow_redirects`: to the same scheme, host and port only (`same-host`), never, or
-    anywhere; what is secret goes to the same host only. Raises `ValueError` for a URL or header
-    that cannot be used. Errors and `repr` hold neither headers nor the query of the URL.
+    anywhere; what is secret goes to the same host only. Raises `ValueError` for a URL that
+    cannot be used. Errors and `repr` hold neither the token nor the query of the URL.
     """
 
     def __init__(
@@ -67,7 +68,6 @@ class HttpFetcher:
         timeout: float,
         clock: Clock,
         max_bytes: int = MAX_BYTES,
-        headers: Mapping[str, str] | None = None,
         token_file: Path | None = None,
         ca_file: Path | None = None,
         insecure_skip_verify: bool = False,
@@ -77,7 +77,6 @@ class HttpFetcher:
         self._timeout = timeout
         self._clock = clock
         self._max_bytes = max_bytes
-        self._headers = {name: _header(name, value) for name, value in (headers or {}).items()}
         self._token_file = token_file
         self._ca_file = ca_file
         self._insecure = insecure_skip_verify
@@ -94,14 +93,16 @@ class HttpFetcher:
         `ConnectionError` if the server is not there, leaves too early or is not trusted,
         `Malformed` if what it sends is too large or not HTTP.
         """
-        end = self._clock.monotonic() + self._timeout
+        budget = _Budget(self._clock, self._timeout, self._max_bytes)
         secrets = self._secrets()
         with self._explained():
             target = self._target
             for _ in range(_MAX_REDIRECTS + 1):
-                answer = self._exchange(target, end, secrets if target.same(self._target) else {})
+                answer = self._exchange(
+                    target, budget, secrets if target.same(self._target) else {}
+                )
                 if answer.status not in _REDIRECTS:
-                    return self._judged(answer, secrets)
+                    return self._judged(answer, budget, secrets)
                 target = self._redirected(target, answer)
         raise SourceError("unavailable", f"{self._target.shown}: too many redirects")
 
@@ -127,6 +128,8 @@ class HttpFetcher:
             raise ConnectionError(f"{shown}: the answer broke off") from None
         except ConnectionError as error:
             raise ConnectionError(f"{shown}: {error}") from error
+        except _NonsenseError as error:
+            raise Malformed(f"{shown}: {error}") from None
         except http.client.HTTPException as error:
             # Its text quotes what the server sent, which may be anything.
             raise Malformed(f"{shown}: not an HTTP answer ({type(error).__name__})") from None
@@ -137,7 +140,7 @@ class HttpFetcher:
 
     def _secrets(self) -> dict[str, str]:
         """Return the headers that only the configured server may see."""
-        secrets = dict(self._headers)
+        secrets: dict[str, str] = {}
         if self._token_file is not None:
             try:
                 token = self._token_file.read_text("utf-8").strip()
@@ -149,22 +152,22 @@ class HttpFetcher:
             secrets["Authorization"] = f"Bearer {token}"
         return secrets
 
-    def _exchange(self, target: _Target, end: float, secrets: Mapping[str, str]) -> _Answer:
+    def _exchange(self, target: _Target, budget: _Budget, secrets: Mapping[str, str]) -> _Answer:
         """Ask on the kept connection; where that was closed meanwhile, once more on a new one."""
         if not target.same(self._target):
             connection = self._connection(target)
             try:
-                return self._ask(connection, target, end, secrets)
+                return self._ask(connection, target, budget, secrets)
             finally:
                 connection.close()
         if self._kept is not None and self._kept.sock is not None:
             try:
-                return self._ask(self._kept, target, end, secrets)
+                return self._ask(self._kept, target, budget, secrets)
             except _Stale:
                 pass
         self.close()
         self._kept = self._connection(target)
-        return self._ask(self._kept, target, end, secrets)
+        return self._ask(self._kept, target, budget, secrets)
 
     def _connection(self, target: _Target) -> _Connection:
         return _Connection(target, self._context if target.scheme == "https" else None)
@@ -182,13 +185,13 @@ class HttpFetcher:
         return context
 
     def _ask(
-        self, connection: _Connection, target: _Target, end: float, secrets: Mapping[str, str]
+        self, connection: _Connection, target: _Target, budget: _Budget, secrets: Mapping[str, str]
     ) -> _Answer:
         """Make one exchange. A connection that is in an unclear state afterwards is closed."""
         reused = connection.sock is not None
         done = False
         try:
-            connection.remaining = lambda: self._remaining(end)
+            connection.budget = budget
             response = self._answered(connection, target, secrets, reused=reused)
             limit = self._max_bytes if 200 <= response.status < 300 else _MAX_SIDE_BODY
             answer = _read(response, limit)
@@ -212,21 +215,13 @@ class HttpFetcher:
             "Accept-Encoding": "identity" if target.loopback else "gzip",
             "User-Agent": "flopwatch",
         }
-        # The names of headers know no case: what is configured replaces ours.
-        headers |= {name.title(): value for name, value in secrets.items()}
         try:
-            connection.request("GET", target.path, headers=headers)
+            connection.request("GET", target.path, headers={**headers, **secrets})
             return connection.getresponse()
         except (ConnectionError, ssl.SSLError, http.client.BadStatusLine) as error:
             if reused:
                 raise _Stale from error
             raise
-
-    def _remaining(self, end: float) -> float:
-        left = end - self._clock.monotonic()
-        if left <= 0:
-            raise TimeoutError("deadline")
-        return left
 
     def _redirected(self, target: _Target, answer: _Answer) -> _Target:
         try:
@@ -243,16 +238,16 @@ class HttpFetcher:
             )
         return wanted
 
-    def _judged(self, answer: _Answer, secrets: Mapping[str, str]) -> Response:
+    def _judged(self, answer: _Answer, budget: _Budget, secrets: Mapping[str, str]) -> Response:
         """Return a success; raise what any other status means."""
         status = answer.status
         if not 200 <= status < 300:
             reason, hint = _meaning(status)
-            said = "" if reason == "denied" else _excerpt(answer, secrets)
+            said = "" if reason == "denied" else _excerpt(answer, budget, secrets)
             text = f"{self._target.shown}: HTTP {status}: {hint}{said}"
             raise SourceError(reason, text)
-        body = _decoded(answer, self._max_bytes)
-        return Response(status, answer.content_type, body, answer.headers)
+        body = _decoded(answer, self._max_bytes, budget)
+        return Response(status, answer.content_type, body)
 
 
 def _meaning(status: int) -> tuple[Reason, str]:
@@ -312,48 +307,87 @@ class _Target:
             return self.host == "localhost" or self.host.endswith(".localhost")
 
 
-def _header(name: str, value: str) -> str:
-    """Return the value of a header; raise, without naming it, if it could split a request."""
-    if re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name) is None:
-        raise ValueError(f"{name!r} is not the name of a header")
-    if re.fullmatch(r"[\x20-\x7e]*", value) is None:
-        raise ValueError(f"header {name}: only printable ASCII is allowed")
-    return value
-
-
-# ---------------------------------------------------------------- sockets with a deadline
+# ---------------------------------------------------------------- sockets with a budget
 
 
 class _Stale(Exception):  # noqa: N818 - a state, not an error of anyone
     """The kept connection was closed by the server before it could answer."""
 
 
-class _PlainSocket(socket.socket):
-    """A socket that may wait only for the time that is left, however often it is read."""
+class _NonsenseError(http.client.HTTPException):
+    """What the server sends is no answer; says why. (`http.client` would take a `ValueError`.)"""
 
-    remaining: Callable[[], float]
+
+class _Budget:
+    """What one fetch may take: seconds until its deadline, and bytes from the network.
+
+    The bytes leave room for the body twice and for headers and redirects. They are counted where
+    they arrive, so that they hold whatever `http.client` makes of lengths, chunks and trailers.
+    """
+
+    def __init__(self, clock: Clock, seconds: float, body: int) -> None:
+        self._clock = clock
+        self._end = clock.monotonic() + seconds
+        self._bytes = 2 * body + _OVERHEAD
+
+    def remaining(self) -> float:
+        """Return the seconds that are left. Raises `TimeoutError` if there are none."""
+        left = self._end - self._clock.monotonic()
+        if left <= 0:
+            raise TimeoutError("deadline")
+        return left
+
+    def spend(self, number: int) -> int:
+        """Count bytes and return their number. Raises `_NonsenseError` if they are too many."""
+        self._bytes -= number
+        if self._bytes < 0:
+            raise _NonsenseError("sends far more than a body may have")
+        return number
+
+
+class _PlainSocket(socket.socket):
+    """A socket that keeps to a budget, however often it is read."""
+
+    budget: _Budget
 
     def recv_into(self, *args: Any, **kwargs: Any) -> int:
         """Receive what is there, waiting at most for the time that is left."""
-        self.settimeout(self.remaining())
-        return super().recv_into(*args, **kwargs)
+        self.settimeout(self.budget.remaining())
+        return self.budget.spend(super().recv_into(*args, **kwargs))
 
 
 class _TlsSocket(ssl.SSLSocket):
     """The same over TLS."""
 
-    remaining: Callable[[], float]
+    budget: _Budget
 
     def recv_into(self, *args: Any, **kwargs: Any) -> int:
         """Receive what is there, waiting at most for the time that is left."""
-        self.settimeout(self.remaining())
-        return super().recv_into(*args, **kwargs)
+        self.settimeout(self.budget.remaining())
+        return self.budget.spend(super().recv_into(*args, **kwargs))
+
+
+class _HttpResponse(http.client.HTTPResponse):
+    """An answer whose chunks have sizes that are numbers.
+
+    `http.client` asks `int()`, which takes `-1`: then it reads whatever comes until the end.
+    """
+
+    def _read_next_chunk_size(self) -> int:
+        line: bytes = self.fp.readline(_MAX_LINE + 1)
+        if not line:
+            raise http.client.IncompleteRead(b"")
+        size = line.partition(b";")[0].rstrip(b" \t\r\n")
+        if len(line) > _MAX_LINE or re.fullmatch(rb"[0-9A-Fa-f]{1,16}", size) is None:
+            raise _NonsenseError("not an HTTP answer (the size of a chunk is no number)")
+        return int(size, 16)
 
 
 class _Connection(http.client.HTTPConnection):
-    """A connection to a target whose sockets know how much time is left."""
+    """A connection to a target whose sockets keep to a budget."""
 
-    remaining: Callable[[], float]
+    budget: _Budget
+    response_class = _HttpResponse
 
     def __init__(self, target: _Target, context: Callable[[], ssl.SSLContext] | None) -> None:
         super().__init__(target.host, target.port)
@@ -367,16 +401,16 @@ class _Connection(http.client.HTTPConnection):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self._tls is not None:
             context = self._tls()
-            sock.settimeout(self.remaining())
+            sock.settimeout(self.budget.remaining())
             self.sock = sock = context.wrap_socket(sock, server_hostname=self.host)
-        sock.remaining = self.remaining
+        sock.budget = self.budget
 
     def request(self, *args: Any, **kwargs: Any) -> None:
         """Send a request, within the time that is left."""
         sock: Any = self.sock
         if sock is not None:
-            sock.remaining = self.remaining
-            sock.settimeout(self.remaining())
+            sock.budget = self.budget
+            sock.settimeout(self.budget.remaining())
         super().request(*args, **kwargs)
 
     def _first(self) -> _PlainSocket:
@@ -384,7 +418,7 @@ class _Connection(http.client.HTTPConnection):
         for family, kind, protocol, _, address in self._addresses():
             plain = _PlainSocket(family, kind, protocol)
             try:
-                plain.settimeout(self.remaining())
+                plain.settimeout(self.budget.remaining())
                 plain.connect(address)
             except OSError as error:
                 plain.close()
@@ -411,7 +445,6 @@ class _Answer(NamedTuple):
     encoding: str
     location: str
     body: bytes
-    headers: Mapping[str, str]
 
 
 def _read(response: http.client.HTTPResponse, limit: int) -> _Answer:
@@ -420,7 +453,7 @@ def _read(response: http.client.HTTPResponse, limit: int) -> _Answer:
     if announced is not None and announced > limit:
         raise Malformed(f"the body is larger than {limit} bytes")
     body = bytearray()
-    while piece := response.read(65536):
+    while piece := response.read(_PIECE):
         body += piece
         if len(body) > limit:
             raise Malformed(f"the body is larger than {limit} bytes")
@@ -434,41 +467,53 @@ def _read(response: http.client.HTTPResponse, limit: int) -> _Answer:
         header("Content-Encoding", "").strip().lower(),
         header("Location", ""),
         bytes(body),
-        {name: header(name, "") for name in _KEPT_HEADERS if name in response.headers},
     )
 
 
-def _decoded(answer: _Answer, limit: int) -> bytes:
-    """Return the plain body. Raises `Malformed` if it is not sound or becomes too large."""
+def _decoded(answer: _Answer, limit: int, budget: _Budget) -> bytes:
+    """Return the plain body.
+
+    Raises `Malformed` if it is not sound or becomes too large, `TimeoutError` at the deadline.
+    """
     match answer.encoding:
         case "" | "identity":
             return answer.body
         case "gzip" | "x-gzip":
-            return _unzipped(answer.body, limit)
+            return _unzipped(answer.body, limit, budget)
         case _:
             raise Malformed("the body has an encoding that was not asked for")
 
 
-def _unzipped(data: bytes, limit: int) -> bytes:
+def _unzipped(data: bytes, limit: int, budget: _Budget) -> bytes:
+    """Return what a few gzip members hold; a body of thousands of empty ones is an attack."""
     plain = bytearray()
-    while data:
+    view, at = memoryview(data), 0
+    for _ in range(_MAX_MEMBERS):
+        if at == len(data):
+            break
         member = zlib.decompressobj(wbits=31)
-        try:
-            plain += member.decompress(data, limit + 1 - len(plain))
-        except zlib.error as error:
-            raise Malformed(f"the body is not gzip: {error}") from None
-        if len(plain) > limit:
-            raise Malformed(f"the body is larger than {limit} bytes when unpacked")
+        while at < len(data) and not member.eof:
+            budget.remaining()
+            # In pieces, because a member hands back, copied, what it was given beyond its end.
+            piece = view[at : at + _PIECE]
+            try:
+                plain += member.decompress(piece, limit + 1 - len(plain))
+            except zlib.error as error:
+                raise Malformed(f"the body is not gzip: {error}") from None
+            if len(plain) > limit:
+                raise Malformed(f"the body is larger than {limit} bytes when unpacked")
+            at += len(piece) - len(member.unused_data)
         if not member.eof:
             raise Malformed("the gzip body is cut off")
-        data = member.unused_data
+    if at < len(data):
+        raise Malformed(f"the gzip body has more than {_MAX_MEMBERS} parts")
     return bytes(plain)
 
 
-def _excerpt(answer: _Answer, secrets: Mapping[str, str]) -> str:
+def _excerpt(answer: _Answer, budget: _Budget, secrets: Mapping[str, str]) -> str:
     """Return the beginning of a refusal's body, without what we sent."""
     try:
-        text = _decoded(answer, _MAX_SIDE_BODY).decode("utf-8", "replace")
+        text = _decoded(answer, _MAX_SIDE_BODY, budget).decode("utf-8", "replace")
     except Malformed:
         return ""
     for secret in secrets.values():

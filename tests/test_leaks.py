@@ -192,7 +192,7 @@ class Churning:
     def get(self) -> Response:
         self._number += 1
         body = self._page.replace(b"facebook/opt-125m", b"model-%d" % self._number)
-        return Response(200, "text/plain", body, {})
+        return Response(200, "text/plain", body)
 
     def close(self) -> None:
         pass

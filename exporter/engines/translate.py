@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import add, itemgetter
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from exporter import catalogue as c
 from exporter.engines.engine import QUALITIES, Engine, Origin, Row, Weight, Zeros
@@ -59,8 +59,8 @@ class PageLike(Protocol):
         """Their values."""
 
     @property
-    def partial(self) -> bool:
-        """Whether the page broke off, so that absence says nothing."""
+    def damaged(self) -> bool:
+        """Whether the page lost lines on its way, so that absence says nothing."""
 
 
 # ---------------------------------------------------------------- from a page to samples
@@ -77,6 +77,12 @@ class Translator:
     a histogram that is not complete or whose observations are all zero (vllm#6337: they were never
     taken). A histogram that contradicts itself is left out and counted as a drop.
 
+    Of a damaged page a sample is left out if it lacks a series that it was made of on the last
+    whole page: a sum over ranks without one of them looks like a counter that began anew. What no
+    whole page had is only shown if a single series says it. On a page that was cut between two
+    lines, with nothing else to tell that it is damaged, a rank that is missing is taken to be gone:
+    ranks do go, and where the length of a body is known `fetch` has refused a shorter one.
+
     `model_name` stands in where the page names no model. `model_version` is empty: no page has it.
     """
 
@@ -86,20 +92,22 @@ class Translator:
         self._model_name = model_name or ""
         self._models: dict[str, None] = {}
         self._shape: ShapeLike | None = None
+        self._damaged = False
         self._plan = _Plan((), ())
+        self._whole: Mapping[_Key, frozenset[SeriesLike]] = {}
         self._info = c.LLM_SERVER_INFO(1, engine.name, server, "")
 
     def translate(self, page: PageLike) -> list[Sample | Drop]:
         """Return the samples of a page, and how many histograms or counters made no sense."""
-        if page.shape is not self._shape:
-            self._plan = self._compile(page.shape)
-            self._shape = page.shape
+        if page.shape is not self._shape or page.damaged is not self._damaged:
+            self._plan = self._compile(page.shape, damaged=page.damaged)
+            self._shape, self._damaged = page.shape, page.damaged
         values = page.values
         out: list[Sample | Drop] = [self._info]
         nonsense = 0
         for metric, cells, note in self._plan.metrics:
             before = len(out)
-            for labels, read in cells:
+            for labels, read, _, _ in cells:
                 try:
                     value = read(values)
                 except (ValueError, OverflowError):
@@ -109,35 +117,48 @@ class Translator:
                     out.append(Sample(metric, labels, value))
             if len(out) > before:
                 out.append(note)
-        if not page.partial:
-            out += self._plan.unresolved
+        out += self._plan.unresolved
         if nonsense:
             out.append(Drop("value", nonsense))
         return out
 
-    def _compile(self, shape: ShapeLike) -> _Plan:
+    def _compile(self, shape: ShapeLike, *, damaged: bool) -> _Plan:
         names = _Names(self.engine, shape)
-        self._choose_models(shape)
+        self._choose_models(shape, damaged=damaged)
         parts: dict[Metric, list[_Part]] = {}
         missing: dict[str, None] = {}
         for row in self.engine.rows:
             part = self._resolve(row, names)
             if part is not None:
                 parts.setdefault(row.metric, []).append(part)
-            elif _owed(row, names):
+            elif not damaged and _owed(row, names):
                 missing[row.metric.name] = None
         name, server = self.engine.name, self._server
+        cells = {
+            m: tuple(cell for part in found for cell in part.cells) for m, found in parts.items()
+        }
+        if damaged:
+            cells = {m: tuple(self._certain(m, made, shape)) for m, made in cells.items()}
+        else:
+            self._whole = {
+                (metric, cell.labels): _series(cell, shape)
+                for metric, made in cells.items()
+                for cell in made
+            }
         return _Plan(
             tuple(
-                (
-                    metric,
-                    tuple(cell for part in found for cell in part.cells),
-                    self._note(metric, found),
-                )
+                (metric, cells[metric], self._note(metric, found))
                 for metric, found in parts.items()
             ),
             tuple(c.LLM_MAPPING_UNRESOLVED(1, name, server, metric) for metric in missing),
         )
+
+    def _certain(self, metric: Metric, cells: Iterable[_Cell], shape: ShapeLike) -> Iterator[_Cell]:
+        """Yield the cells of a damaged page that have all that they are made of."""
+        for cell in cells:
+            whole = self._whole.get((metric, cell.labels))
+            if _series(cell, shape) >= whole if whole is not None else cell.parts == 1:
+                yield cell
 
     def _note(self, metric: Metric, parts: Sequence[_Part]) -> Sample:
         """Say once for each metric where it comes from; the worst part gives the quality."""
@@ -147,10 +168,13 @@ class Translator:
         name = self.engine.name
         return c.LLM_SOURCE_INFO(1, name, self._server, metric.name, quality, semantics, source)
 
-    def _choose_models(self, shape: ShapeLike) -> None:
-        """Choose the models kept apart: those of before that are still there, then new ones."""
+    def _choose_models(self, shape: ShapeLike, *, damaged: bool) -> None:
+        """Choose the models kept apart: those of before that are still there, then new ones.
+
+        A damaged page does not tell that a model is gone.
+        """
         present = dict.fromkeys(self._model(dict(series.labels)) for series in shape.series)
-        kept = [model for model in self._models if model in present]
+        kept = [model for model in self._models if damaged or model in present]
         new = [model for model in present if model and model not in self._models]
         self._models = dict.fromkeys([*kept, *new][:MAX_MODELS])
 
@@ -216,8 +240,9 @@ class Translator:
             if not all(labels in group for group in groups):
                 continue
             positions = [position for group in groups for position in group[labels]]
-            weights = names.weights(origin.weight, positions)
-            yield labels, _scalar(origin, positions, weights, counter=metric.kind == "counter")
+            weights, helpers = names.weights(origin.weight, positions)
+            read = _scalar(origin, positions, weights, counter=metric.kind == "counter")
+            yield _Cell(labels, read, (*positions, *helpers), len(positions))
 
     def _histograms(
         self, metric: Metric, origin: Origin, whole: Sequence[str], names: _Names
@@ -230,12 +255,22 @@ class Translator:
             ]
             complete = [rank for rank in ranks if rank is not None]
             if len(complete) == len(ranks):
-                yield labels, _histogram(complete, origin.scale)
+                used = [position for rank in complete for position in rank.positions]
+                yield _Cell(labels, _histogram(complete, origin.scale), tuple(used), len(ranks))
 
 
 _Read = Callable[[Sequence[float]], Value | None]
-_Cell = tuple[tuple[str, ...], _Read]
 _Labels = tuple[tuple[str, str], ...]
+_Key = tuple[Metric, tuple[str, ...]]
+
+
+class _Cell(NamedTuple):
+    """A sample to be made: its labels, how, from which positions; and of how many parts it is."""
+
+    labels: tuple[str, ...]
+    read: _Read
+    positions: tuple[int, ...]
+    parts: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +298,12 @@ class _Rank:
     sum: int
     count: int | None
     zeros: int | None
+
+    @property
+    def positions(self) -> Iterator[int]:
+        """All positions that are read."""
+        yield from self.buckets.values()
+        yield from (p for p in (self.sum, self.count, self.zeros) if p is not None)
 
 
 class _Names:
@@ -333,19 +374,28 @@ class _Names:
             self._by_rank[family] = self.by_rank(self.index[f"{family}_bucket"])
         return self._by_rank[family].get(key, {}).get(le)
 
-    def weights(self, weight: Weight | None, positions: Sequence[int]) -> tuple[float, ...] | None:
-        """Return one weight for each position, or nothing where any is unknown."""
+    def weights(
+        self, weight: Weight | None, positions: Sequence[int]
+    ) -> tuple[tuple[float, ...] | None, tuple[int, ...]]:
+        """Return one weight for each position and where it stands; nothing if one is unknown."""
         name = self.find(weight.name) if weight is not None else None
         if weight is None or name is None:
-            return None
-        known: dict[str, float] = {}
-        for labels in map(self.labels, self.index[name]):
+            return None, ()
+        known: dict[str, tuple[float, int]] = {}
+        for place in self.index[name]:
+            labels = self.labels(place)
             number = _bound(labels.get(weight.label, ""))
             if number is not None and 0 < number < math.inf:
-                known[labels.get(weight.by, "")] = number
+                known[labels.get(weight.by, "")] = number, place
         found = [known.get(self.labels(p).get(weight.by, "")) for p in positions]
-        weights = tuple(number for number in found if number is not None)
-        return weights if len(weights) == len(found) else None
+        weights = [one for one in found if one is not None]
+        if len(weights) < len(found):
+            return None, ()
+        return tuple(number for number, _ in weights), tuple(place for _, place in weights)
+
+
+def _series(cell: _Cell, shape: ShapeLike) -> frozenset[SeriesLike]:
+    return frozenset(map(shape.series.__getitem__, cell.positions))
 
 
 def _owed(row: Row, names: _Names) -> bool:

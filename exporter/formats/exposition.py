@@ -55,14 +55,19 @@ class Page(NamedTuple):
     `shape` is the same object as the last time while the set of series (and their types) is
     unchanged; `values` has one number for each of its series. `dropped` counts by reason the lines
     that were left out: `malformed`, `duplicate` (the series comes again later: the last one wins),
-    `labels` (a label value that is too long), `cap` (beyond the limits). `partial`: the page broke
-    off in the middle of a line, which was ignored.
+    `labels` (a label value that is too long, or too many labels), `cap` (beyond the limits).
+    `partial`: the page broke off in the middle of a line, which was ignored.
     """
 
     shape: PageShape
     values: Sequence[float]
     dropped: Mapping[str, int]
     partial: bool
+
+    @property
+    def damaged(self) -> bool:
+        """Whether series may be missing that the server meant to show."""
+        return self.partial or not _LOSSES.isdisjoint(self.dropped)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +76,13 @@ class Limits:
 
     Lines beyond the first `max_series` (comments count too) and longer ones than `max_line_bytes`
     are dropped as `cap`; a series with a label value of more than `max_label_bytes` as `labels`:
-    one label of 7 MB has been seen (vllm#44691).
+    one label of 7 MB has been seen (vllm#44691). So is one with more than `max_labels` labels.
     """
 
     max_line_bytes: int = 1 << 20
-    max_series: int = 200_000
+    max_series: int = 50_000
     max_label_bytes: int = 1024
+    max_labels: int = 64
 
 
 class Reader:
@@ -291,7 +297,11 @@ class _Study:
         if len(line) > self._limits.max_line_bytes:
             self._drop("cap")
             return
-        parsed = _parse(line)
+        try:
+            parsed = _parse(line, self._limits.max_labels)
+        except _TooManyLabelsError:
+            self._drop("labels")
+            return
         value = None if parsed is None else _value(line[parsed.end :])
         if parsed is None or value is None:
             self._drop("malformed")
@@ -335,6 +345,11 @@ class _Parsed(NamedTuple):
     longest: int
 
 
+class _TooManyLabelsError(Exception):
+    """A line has more labels than are looked at."""
+
+
+_LOSSES = frozenset(("malformed", "labels", "cap"))
 _EOF = b"# EOF"
 _BLANK = b" \t"
 _NEVER = b"\n"  # no line begins with it
@@ -360,10 +375,11 @@ _TYPE = re.compile(rb'#[ \t]*TYPE[ \t]+(?:([^ \t"]+)|%b)[ \t]+([^ \t]+)[ \t]*' %
 _METADATA = re.compile(rb"#[ \t]*(?:(?:HELP|TYPE|UNIT)[ \t]|EOF)")
 
 
-def _parse(line: bytes) -> _Parsed | None:
+def _parse(line: bytes, max_labels: int) -> _Parsed | None:
     """Take a line's series apart; `None` if it is malformed.
 
-    It ends behind the brace, or behind the first blank after a bare name.
+    It ends behind the brace, or behind the first blank after a bare name. Raises
+    `_TooManyLabelsError` without looking at the rest.
     """
     match = _NAME.match(line)
     name = b"" if match is None else match[0]
@@ -384,6 +400,8 @@ def _parse(line: bytes) -> _Parsed | None:
         if not comma and line[at : at + 1] != b"}":
             return None
         if bare is not None or quoted is not None:
+            if len(labels) == max_labels:
+                raise _TooManyLabelsError
             key = _text(bare if bare is not None else _unescaped(quoted))
             labels.append((key, _text(_unescaped(value))))
             longest = max(longest, len(value))
@@ -480,7 +498,10 @@ def _expect_exposition(lines: Iterable[bytes], *, found: bool) -> None:
 
 
 def _is_sample(line: bytes) -> bool:
-    parsed = _parse(line)
+    try:
+        parsed = _parse(line, Limits().max_labels)
+    except _TooManyLabelsError:
+        return True
     return parsed is not None and _value(line[parsed.end :]) is not None
 
 

@@ -1,7 +1,8 @@
 """The texts of `/sys` and `/proc`: numbers, link rates, pressure, NUMA memory.
 
 Pure functions over bytes; reading the files is left to the sources. What cannot be understood is
-`None` or left out: drivers write `N/A (no PMA)`, -1 or nothing where they have no value.
+`None` or left out: drivers write `N/A (no PMA)`, -1 or nothing where they have no value. Only a
+number with more digits than 64 bits have, in a file of several, raises `Malformed`.
 """
 
 from __future__ import annotations
@@ -9,22 +10,22 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-_RATE = re.compile(rb"\s*([0-9]+(?:\.[0-9]+)?) Gb/sec")
-_LEADING = re.compile(rb"\s*([0-9]+)\s*:")
+from exporter.samples import Malformed
+
+_RATE = re.compile(rb"\s*([0-9]{1,9}(?:\.[0-9]{1,9})?) Gb/sec")
+_LEADING = re.compile(rb"\s*([0-9]{1,9})\s*:")
 _STALLED = re.compile(rb"^(some|full) .*\btotal=([0-9]+)", re.MULTILINE)
 _NODE_FIELD = re.compile(rb"^Node [0-9]+ (\w+):\s+([0-9]+) kB", re.MULTILINE)
 _FIELD = re.compile(rb"^(\w+) ([0-9]+)\s*$", re.MULTILINE)
+_MAX_DIGITS = 20  # of 64 bits
 _GIGABIT = 125_000_000  # bytes
 _MEGABIT = 125_000
 
 
 def number(text: bytes) -> int | None:
     """Return a counter's value; `None` if the text is not one whole number of at least 0."""
-    try:
-        value = int(text)
-    except ValueError:
-        return None
-    return value if value >= 0 else None
+    bare = text.strip()
+    return int(bare) if bare.isdigit() and len(bare) <= _MAX_DIGITS else None
 
 
 def state(text: bytes) -> int | None:
@@ -50,7 +51,17 @@ def speed(text: bytes) -> float | None:
 
 def word(text: bytes) -> str:
     """Return a text without the white space around it, printable whatever the driver wrote."""
-    return text.decode("utf-8", "replace").strip("\0 \t\r\n")
+    return printable(text.decode("utf-8", "replace").strip("\0 \t\r\n"))
+
+
+def printable(name: str) -> str:
+    """Return a name with a replacement character for each that a file or terminal may not take.
+
+    A name of the system that is not UTF-8 has lone surrogates, which nothing can write out.
+    """
+    if name.isprintable():
+        return name
+    return "".join(ch if ch.isprintable() else "\ufffd" for ch in name)
 
 
 def stalled(text: bytes) -> Mapping[str, float]:
@@ -58,14 +69,20 @@ def stalled(text: bytes) -> Mapping[str, float]:
 
     `total=` is microseconds since boot (kernel documentation, accounting/psi).
     """
-    return {kind.decode(): int(total) / 1e6 for kind, total in _STALLED.findall(text)}
+    return {kind.decode(): _whole(total) / 1e6 for kind, total in _STALLED.findall(text)}
 
 
 def node_memory(text: bytes) -> Mapping[str, int]:
     """Return the fields of a NUMA node's `meminfo` in bytes; the file says kB and means 1024."""
-    return {name.decode(): int(kilo) * 1024 for name, kilo in _NODE_FIELD.findall(text)}
+    return {name.decode(): _whole(kilo) * 1024 for name, kilo in _NODE_FIELD.findall(text)}
 
 
 def fields(text: bytes) -> Mapping[str, int]:
     """Return the lines that are a name and one number (`numastat`, parts of `/proc/stat`)."""
-    return {name.decode(): int(value) for name, value in _FIELD.findall(text)}
+    return {name.decode(): _whole(value) for name, value in _FIELD.findall(text)}
+
+
+def _whole(digits: bytes) -> int:
+    if len(digits) > _MAX_DIGITS:
+        raise Malformed(f"a number of {len(digits)} digits")
+    return int(digits)

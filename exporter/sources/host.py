@@ -17,7 +17,7 @@ import psutil
 from exporter import catalogue as c
 from exporter.files import Files
 from exporter.formats import sysfs
-from exporter.samples import Drop, Fault, Sample
+from exporter.samples import Drop, Fault, Malformed, Sample
 
 _ABSENT = frozenset((errno.ENOENT, errno.ENOTDIR, errno.EOPNOTSUPP, errno.EINVAL))
 _BACKWARD_SECONDS = 60.0
@@ -141,8 +141,11 @@ class HostSource:
         for part, read in self._parts:
             try:
                 yield from read()
-            except OSError as error:
+            except (OSError, Malformed) as error:
                 yield Fault.of(part, error)
+            except (ValueError, ArithmeticError, LookupError) as error:
+                # what psutil raises when a file of /proc is not as it knows it
+                yield Fault(part, "malformed", f"{type(error).__name__}: {error}")
 
     def close(self) -> None:
         """Close the kept files."""
@@ -199,6 +202,9 @@ class HostSource:
                 if error.errno not in _ABSENT:
                     yield Fault.of(f"pressure/{resource}", error)
                 continue
+            except Malformed as error:
+                yield Fault.of(f"pressure/{resource}", error)
+                continue
             for kind, seconds in stalled.items():
                 # for the machine as a whole "full" CPU pressure is undefined and written as 0
                 if (resource, kind) != ("cpu", "full"):
@@ -210,7 +216,7 @@ class HostSource:
         for node in self._nodes:
             try:
                 yield from self._read_node(node, f"{self._nodes_path}/node{node}")
-            except OSError as error:
+            except (OSError, Malformed) as error:
                 yield Fault.of(f"numa/node{node}", error)
 
     def _list_nodes(self) -> Iterator[str]:

@@ -27,6 +27,9 @@ from exporter.fetch import Response
 from exporter.formats.exposition import Limits, Page, Reader
 from exporter.samples import Drop, Fault, Malformed, Sample, SourceError
 
+_LOOK_AGAIN = 10
+"""Every how many reads a server that was refused is looked at again: about every ten minutes."""
+
 
 class Fetch(Protocol):
     """What gets the page."""
@@ -43,7 +46,10 @@ class InferenceSource:
 
     `server` is its name in labels. `engine` is the name of one of `engines`, or `auto`.
     `model_name` stands in where the page names no model (llama.cpp). Engines whose page changes by
-    being read need `allow_destructive_read`. Raises `ValueError` for an engine that is not there.
+    being read need `allow_destructive_read`: without it one that is configured is never read, and
+    one that `auto` finds is read this once and then at each tenth read (the runner backs off and
+    asks about once a minute): perhaps another engine is there by then. Raises `ValueError` for an
+    engine that is not there.
     """
 
     def __init__(
@@ -69,24 +75,27 @@ class InferenceSource:
         self._engines = _chosen(engines, engine)
         self._configured = engine != "auto"
         self._refusal = ""
+        self._rest = 0
         self._translator: Translator | None = None
         self._reader = self._wide()
-        if self._configured:
+        if self._configured and not self._refused(self._engines[0]):
             self._take(self._engines[0])
 
     def read(self) -> list[Sample | Fault | Drop]:
         """Fetch the page once and translate it.
 
-        Raises `SourceError` (denied) before anything is fetched where reading would destroy, and
-        what the fetcher raises; `SourceError` (unavailable) if the server has no metrics of a known
-        engine; `Malformed` if the page is none.
+        Raises `SourceError` (denied), mostly before anything is fetched, where reading would
+        destroy; what the fetcher raises; `SourceError` (unavailable) if the server has no metrics
+        of a known engine; `Malformed` if the page is none.
         """
-        if self._refusal:
+        if self._refusal and (self._configured or self._rest > 0):
+            self._rest -= 1
             raise SourceError("denied", self._refusal)
         begun = self._clock.monotonic()
         response = self._fetch.get()
         duration = self._clock.monotonic() - begun
         translator, page = self._understood(response)
+        self._refusal = ""
         out: list[Sample | Fault | Drop] = [c.LLM_SCRAPE_DURATION_SECONDS(duration, self._server)]
         out += translator.translate(page)
         out += [Drop(reason, number) for reason, number in page.dropped.items() if number]
@@ -114,10 +123,10 @@ class InferenceSource:
         engine = detect(self._engines, (*page.shape.index, *page.shape.types))
         if engine is None:
             raise SourceError("unavailable", f"up, but no metrics of {self._wanted()}")
-        translator = self._take(engine)
-        if self._refusal:
+        if self._refused(engine):
+            self._rest = _LOOK_AGAIN - 1
             raise SourceError("denied", self._refusal)
-        return translator
+        return self._take(engine)
 
     def _wanted(self) -> str:
         if not self._configured:
@@ -126,12 +135,17 @@ class InferenceSource:
         (engine,) = self._engines
         return f"{engine.name} ({engine.hint})" if engine.hint else engine.name
 
+    def _refused(self, engine: Engine) -> bool:
+        """Tell whether an engine may not be read, and keep what is to be said of it."""
+        if not engine.destructive or self._may_destroy:
+            return False
+        self._refusal = (
+            f"{engine.name}: reading its page resets averages that others may read;"
+            " allow_destructive_read: true permits it"
+        )
+        return True
+
     def _take(self, engine: Engine) -> Translator:
-        if engine.destructive and not self._may_destroy:
-            self._refusal = (
-                f"{engine.name}: reading its page resets averages that others may read;"
-                " allow_destructive_read: true permits it"
-            )
         self._translator = Translator(engine, self._server, self._model_name)
         self._reader = Reader(engine.wanted, self._limits)
         return self._translator

@@ -443,9 +443,10 @@ class NetworkSource:
 
     def _ports_of(self, name: str, errors: list[tuple[str, OSError]]) -> Iterator[_Port]:
         path = f"{self._rdma}/{name}"
-        driver = self._files.target(f"{path}/device/driver")
+        driver = self._driver(path)
+        shown = sysfs.printable(name)
         device = _Device(
-            name,
+            shown,
             path,
             driver,
             firmware=self._word(f"{path}/fw_ver"),
@@ -453,7 +454,7 @@ class NetworkSource:
             virtual=self._virtual(path),
             efa=driver == "efa" or (not driver and self._looks_like_efa(name, path)),
         )
-        ports = self._names(f"{path}/ports", f"{name}/ports", errors)
+        ports = self._names(f"{path}/ports", f"{shown}/ports", errors)
         for port in ports:
             if port.isdecimal():
                 yield self._port(device, port, errors, alone=len(ports) == 1)
@@ -496,13 +497,13 @@ class NetworkSource:
             yield from find("driver", folder, device.name, names)
 
     def _interface_of(self, name: str, errors: list[tuple[str, OSError]]) -> Iterator[_Interface]:
-        base = f"{self._net}/{name}"
+        base, name = f"{self._net}/{name}", sysfs.printable(name)
         there = self._names(base, name, errors)
         if "operstate" not in there:
             return  # /sys/class/net holds files as well: bonding_masters
         labels = (name, "")
         layer = _LINK_LAYERS.get(self._word(f"{base}/type"), "")
-        driver = self._files.target(f"{base}/device/driver")
+        driver = self._driver(base)
         info = c.NIC_INFO(1, *labels, layer, driver, "", "", name, self._virtual(base))
         names = self._names(f"{base}/statistics", f"{name}/statistics", errors)
         twins = {n: f"{base}/statistics/{t}" for n, t in _ALSO_DROPPED.items() if t in names}
@@ -523,6 +524,9 @@ class NetworkSource:
             return sysfs.word(self._files.glance(path))
         except OSError:
             return ""
+
+    def _driver(self, path: str) -> str:
+        return sysfs.printable(self._files.target(f"{path}/device/driver"))
 
     def _virtual(self, path: str) -> str:
         """Return "true" for an SR-IOV virtual function: its device links to the physical one."""
@@ -548,7 +552,7 @@ class NetworkSource:
                 if self._word(f"{device.path}/device/net/{n}/dev_port") == number
             ]  # fmt: skip
         # sub-interfaces and representors are named after the first one
-        return min(names, key=lambda n: (len(n), n), default="")
+        return sysfs.printable(min(names, key=lambda n: (len(n), n), default=""))
 
 
 class _Patience:
@@ -610,11 +614,12 @@ class _Finder:
             if reading is None or (reading.metric, reading.label) in self._taken:
                 continue
             self._taken.add((reading.metric, reading.label))
-            own = (*self._labels, name)
+            shown = sysfs.printable(name)
+            own = (*self._labels, shown)
             labels = self._labels if reading.label is None else (*self._labels, reading.label)
             path = f"{folder}/{name}"
             counters.append(
-                _Counter(reading, labels, own, f"{part}/{name}", path, twins.get(name, ""))
+                _Counter(reading, labels, own, f"{part}/{shown}", path, twins.get(name, ""))
             )
         if counters:
             yield _Set(f"{folder} {kind}", tuple(counters))

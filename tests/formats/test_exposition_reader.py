@@ -447,6 +447,27 @@ def test_what_is_left_of_a_capped_page_may_be_whole() -> None:
     assert (page.values, page.dropped, page.partial) == ((1.0,), {"cap": 2}, False)
 
 
+def test_eighty_thousand_labels_on_a_line_are_not_read() -> None:
+    """They cost seconds once: after a few the line is dropped; as many as are allowed are read."""
+
+    def line(number: int) -> bytes:
+        return b"a{" + b",".join(b'l%d="x"' % i for i in range(number)) + b"} 1\n"
+
+    page = Reader().read(line(64) + line(65) + line(80_000) * 10)
+    assert (len(page.values), page.dropped) == (1, {"labels": 11})
+    assert page.damaged
+    page = Reader().read(line(65))
+    assert (page.values, page.dropped) == ((), {"labels": 1})
+
+
+def test_a_page_with_losses_is_damaged() -> None:
+    """A duplicate is no loss; a malformed line, and what goes beyond the limits, is one."""
+    assert not Reader().read(b"a 1\na 2\n").damaged
+    assert Reader().read(b"a 1\nb x\n").damaged
+    assert Reader().read(b"a 1\nb").damaged
+    assert Reader(limits=Limits(max_series=1)).read(b"a 1\nb 2\n").damaged
+
+
 def test_a_value_that_grows_beyond_the_limit_is_dropped() -> None:
     """The limit holds for known series, too."""
     reader = Reader(limits=Limits(max_line_bytes=10))
@@ -692,7 +713,7 @@ def test_bad_lines_in_masses_cost_no_more_than_good_ones() -> None:
     bad = b'm{a="' + b'\\"' * 200_000 + b"\n" + b"m{" + b'a="b",' * 100_000 + b"\n"
     page = Reader().read(b"ok 1\n" + bad + b"x\n" * 400_000 + b'm{a="b} 1\n' * 50_000)
     assert page.values == (1.0,)
-    assert page.dropped == {"malformed": 199_999, "cap": 250_003}
+    assert page.dropped == {"malformed": 49_998, "labels": 1, "cap": 400_003}
 
 
 def test_an_unchanged_page_of_a_server_is_followed() -> None:

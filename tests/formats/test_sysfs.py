@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from exporter.formats import sysfs
+from exporter.samples import Malformed
 
 
 @pytest.mark.parametrize(
@@ -86,3 +87,51 @@ def test_a_word_is_printable() -> None:
     """Identity texts lose white space and NUL bytes, and never fail to decode."""
     assert sysfs.word(b" MT_0000000838 \n\0") == "MT_0000000838"
     assert sysfs.word(b"\xff") == "\N{REPLACEMENT CHARACTER}"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (b"mlx5_0\n", "mlx5_0"),
+        (b" MT_0000000838\0\n", "MT_0000000838"),
+        (b"ib\xff0", "ib\ufffd0"),
+        (b"a\x1b[31mb", "a\ufffd[31mb"),
+        (b"a\nb", "a\ufffdb"),
+        ("caf\u00e9".encode(), "caf\u00e9"),
+    ],
+)
+def test_a_word_can_be_printed(text: bytes, shown: str) -> None:
+    """Whatever a driver wrote: control characters and bytes that are no text are replaced."""
+    assert sysfs.word(text) == shown
+    assert shown.isprintable()
+
+
+def test_a_name_that_is_not_utf8_can_be_printed() -> None:
+    """The system hands such names out with lone surrogates, which no file or socket takes."""
+    name = b"eth\xff\n".decode("utf-8", "surrogateescape")
+    assert sysfs.printable(name) == "eth\ufffd\ufffd"
+    assert sysfs.printable("eth0") == "eth0"
+
+
+HUGE = b"9" * 400
+ABSURD = b"9" * 5000
+
+
+@pytest.mark.parametrize("digits", [HUGE, ABSURD], ids=["400 digits", "5000 digits"])
+def test_an_absurd_number_is_malformed_where_a_file_has_many(digits: bytes) -> None:
+    """No counter of the kernel has more than the 20 digits of 64 bits."""
+    with pytest.raises(Malformed, match="digits"):
+        sysfs.stalled(b"some avg10=0.00 avg60=0.00 avg300=0.00 total=" + digits + b"\n")
+    with pytest.raises(Malformed, match="digits"):
+        sysfs.node_memory(b"Node 0 MemTotal:  " + digits + b" kB\n")
+    with pytest.raises(Malformed, match="digits"):
+        sysfs.fields(b"procs_running " + digits + b"\n")
+
+
+@pytest.mark.parametrize("digits", [HUGE, ABSURD], ids=["400 digits", "5000 digits"])
+def test_an_absurd_number_alone_is_no_reading(digits: bytes) -> None:
+    """As anything else that is not a value."""
+    assert sysfs.number(digits) is None
+    assert sysfs.state(digits + b": ACTIVE") is None
+    assert sysfs.rate(digits + b" Gb/sec (4X NDR)") is None
+    assert sysfs.speed(digits) is None

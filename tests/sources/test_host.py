@@ -223,6 +223,26 @@ def test_lines_that_make_no_sense_are_absent(tmp_path: Path) -> None:
     assert ("host_numa_memory_total_bytes", "0") not in found
 
 
+@pytest.mark.parametrize("digits", ["9" * 400, "9" * 5000], ids=["400 digits", "5000 digits"])
+def test_an_absurd_number_in_a_pressure_file_costs_that_file_only(
+    tmp_path: Path, digits: str
+) -> None:
+    """It failed the whole source as a bug once."""
+    shutil.copytree(TREE, tmp_path, dirs_exist_ok=True)
+    text = f"some avg10=0.00 avg60=0.00 avg300=0.00 total={digits}\n"
+    (tmp_path / "proc/pressure/io").write_text(text)
+    (tmp_path / "proc/stat").write_text(f"procs_running {digits}\n")
+    (tmp_path / "sys/devices/system/node/node0/meminfo").write_text(
+        f"Node 0 MemTotal:  {digits} kB\n"
+    )
+    found, faults = read(tmp_path)
+    assert faults == [
+        ("processes", "malformed"), ("pressure/io", "malformed"), ("numa/node0", "malformed"),
+    ]  # fmt: skip
+    assert ("host_pressure_stalled_seconds_total", "memory", "some") in found
+    assert ("host_cpus",) in found
+
+
 def test_boot_time_is_asked_for_rarely() -> None:
     """It moves only with a corrected clock, so it is looked up every `relist` reads."""
     machine = FakeMachine()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -793,3 +794,22 @@ def test_close_gives_the_descriptors_back() -> None:
     assert len(files) > 200
     source.close()
     assert len(files) == 0
+
+
+def test_names_that_are_not_text_can_be_printed(tmp_path: Path) -> None:
+    """A device and an interface named by nobody's rules are read, and shown replaced."""
+    port = os.fsencode(tmp_path) + b"/sys/class/infiniband/ml\xff/ports/1"
+    net = os.fsencode(tmp_path) + b"/sys/class/net/e\x1bth\xff"
+    os.makedirs(port)
+    os.makedirs(net)
+    Path(os.fsdecode(port), "state").write_text("4: ACTIVE\n")
+    Path(os.fsdecode(net), "operstate").write_text("up\n")
+    source = NetworkSource(tmp_path)
+    items = list(source.read())
+    source.close()
+    assert "nic_up" in str(items)
+    devices = {item.labels[0] for item in items if isinstance(item, Sample)}
+    assert devices == {"ml\ufffd", "e\ufffdth\ufffd"}
+    for item in items:
+        str(item).encode()
+        assert not isinstance(item, Sample) or all(map(str.isprintable, item.labels))
