@@ -79,9 +79,10 @@ class Translator:
 
     Of a damaged page a sample is left out if it lacks a series that it was made of on the last
     whole page: a sum over ranks without one of them looks like a counter that began anew. What no
-    whole page had is only shown if a single series says it. On a page that was cut between two
-    lines, with nothing else to tell that it is damaged, a rank that is missing is taken to be gone:
-    ranks do go, and where the length of a body is known `fetch` has refused a shorter one.
+    whole page had is only shown if it is one series without the label of a rank. On a page that was
+    cut between two lines, with nothing else to tell that it is damaged, a rank that is missing is
+    taken to be gone: ranks do go, and where the length of a body is known `fetch` has refused a
+    shorter one.
 
     `model_name` stands in where the page names no model. `model_version` is empty: no page has it.
     """
@@ -95,6 +96,11 @@ class Translator:
         self._damaged = False
         self._plan = _Plan((), ())
         self._whole: Mapping[_Key, frozenset[SeriesLike]] = {}
+        origins = [origin for row in engine.rows for origin in row.sources]
+        self._understood = {"le", *engine.model_labels}.union(
+            *(origin.where for origin in origins),
+            *({rule.origin for rule in origin.labels.values()} for origin in origins),
+        )
         self._info = c.LLM_SERVER_INFO(1, engine.name, server, "")
 
     def translate(self, page: PageLike) -> list[Sample | Drop]:
@@ -156,9 +162,14 @@ class Translator:
     def _certain(self, metric: Metric, cells: Iterable[_Cell], shape: ShapeLike) -> Iterator[_Cell]:
         """Yield the cells of a damaged page that have all that they are made of."""
         for cell in cells:
-            whole = self._whole.get((metric, cell.labels))
-            if _series(cell, shape) >= whole if whole is not None else cell.parts == 1:
+            whole, series = self._whole.get((metric, cell.labels)), _series(cell, shape)
+            if series >= whole if whole is not None else self._is_alone(cell, series):
                 yield cell
+
+    def _is_alone(self, cell: _Cell, series: Iterable[SeriesLike]) -> bool:
+        """Tell whether a cell is one series that no label makes one of several (such as a rank)."""
+        labels = {label for one in series for label, _ in one.labels}
+        return cell.parts == 1 and labels <= self._understood
 
     def _note(self, metric: Metric, parts: Sequence[_Part]) -> Sample:
         """Say once for each metric where it comes from; the worst part gives the quality."""

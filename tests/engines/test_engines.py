@@ -548,11 +548,23 @@ def test_a_declared_family_without_series_is_not_missing() -> None:
 def test_absence_says_nothing_on_a_page_that_broke_off() -> None:
     """Of a truncated page what is there is used, and nothing is reported as missing."""
     body = (PAGES / "vllm-0.32.0-cpu.prom").read_bytes()
-    page = Reader().read(body[: len(body) // 2])
+    reader, translator = Reader(), Translator(engine("vllm"), "a")
+    translator.translate(reader.read(body))
+    page = reader.read(body[: len(body) // 2])
     assert page.partial
-    samples = Translator(engine("vllm"), "a").translate(page)
+    samples = translator.translate(page)
     assert value(samples, c.LLM_TOKENS_TOTAL, direction="output") == 14939
     assert unresolved(samples) == []
+
+
+def test_a_first_page_that_is_damaged_shows_no_rank_alone() -> None:
+    """Whether there were others is not known: the sum may be a part of the sum."""
+    one = b'vllm:generation_tokens_total{engine="0",model_name="m"} 3\nvllm:prompt'
+    alone = b'vllm:generation_tokens_total{model_name="m"} 3\nvllm:prompt'
+    ranked = Translator(engine("vllm"), "a").translate(Reader().read(one))
+    plain = Translator(engine("vllm"), "a").translate(Reader().read(alone))
+    assert values(ranked, c.LLM_TOKENS_TOTAL) == []
+    assert value(plain, c.LLM_TOKENS_TOTAL, direction="output") == 3
 
 
 # ---------------------------------------------------------------- from read to read

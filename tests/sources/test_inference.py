@@ -456,7 +456,9 @@ def test_a_page_that_trickles_is_given_up() -> None:
 def test_a_page_that_stops_within_a_line_is_used_as_far_as_it_goes() -> None:
     """The complete lines count; that some are missing is a fault of the page."""
     cut = VLLM[: VLLM.index(b"vllm:request_success_total{") + 40]
-    out = read(cut)
+    with reading(reply(VLLM), reply(cut)) as source:
+        source.read()
+        out = source.read()
     assert value(out, c.LLM_TOKENS_TOTAL, direction="output") == 14939
     assert not any(item[0] is c.LLM_MAPPING_UNRESOLVED for item in out)
     (fault,) = faults(out)
