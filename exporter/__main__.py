@@ -1,43 +1,83 @@
 """The command `flopwatch`: run, demo, once, check, docs.
 
 Parses the command line, prints for people, and turns problems into exit codes: 0 fine, 1 failed,
-2 the configuration or the command line is wrong.
+2 the configuration or the command line is wrong. Loads nothing heavy before a command needs it: a
+daemon must heed signals from its first milliseconds on.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
-import logging
 import os
 import signal
 import sys
-import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from exporter import __version__
-from exporter.config import ConfigError, ServerSettings, Settings, load
 
 if TYPE_CHECKING:
+    import socket
+
     from exporter.app import Planner
+    from exporter.config import ServerSettings, Settings
+
+
+class _FailedError(Exception):
+    """The command has failed; the text is the line that says why."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit."""
-    options = _parser().parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    if words[:1] in (["run"], ["demo"]):
+        # A reload must not end a daemon that has only begun: `serve` takes the signal over.
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    options = _parser().parse_args(words)
+    from exporter.config import ConfigError, printable
+
     try:
         code = options.command(options)
     except ConfigError as error:
         for problem in error.problems:
             print(f"flopwatch: {problem}", file=sys.stderr)
         code = 2
-    except BrokenPipeError:  # `flopwatch once | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 0
+    except _FailedError as error:
+        print(f"flopwatch: {printable(str(error))}", file=sys.stderr)
+        code = 1
     sys.exit(code)
+
+
+def _print(*texts: str) -> None:
+    """Print lines for people; what the terminal should not or cannot show is escaped.
+
+    Raises `_FailedError`.
+    """
+    from exporter.config import printable
+
+    lines = (printable(line) for text in texts for line in text.split("\n"))
+    encoding = "utf-8" if sys.stdout is None else sys.stdout.encoding
+    _write("".join(f"{line}\n" for line in lines).encode(encoding, "backslashreplace"))
+
+
+def _write(data: bytes) -> None:
+    """Write to standard output, all of it, now.
+
+    A reader that has seen enough (`| head`) and an output that was closed before we began are no
+    failure. Raises `_FailedError` for one that is full.
+    """
+    if sys.stdout is None:
+        return
+    try:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    except (OSError, ValueError) as error:
+        # The rest lies in a buffer, which Python would try to write once more when it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        if not isinstance(error, BrokenPipeError):
+            reason = getattr(error, "strerror", None) or error
+            raise _FailedError(f"standard output: {reason}") from None
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -65,7 +105,7 @@ def _parser() -> argparse.ArgumentParser:
         "--stats", action="store_true", help="print series, bytes and samples per second instead"
     )
     once.add_argument(
-        "--nodes", type=int, default=100, metavar="N", help="with --stats: size of the fleet"
+        "--nodes", type=_nodes, default=100, metavar="N", help="with --stats: size of the fleet"
     )
 
     check = commands.add_parser("check", help="check a configuration file")
@@ -85,26 +125,36 @@ def _common(parser: argparse.ArgumentParser) -> None:
         help="configuration file (default: $FLOPWATCH_CONFIG; none: detect what is there)",
     )  # fmt: skip
     parser.add_argument(
-        "--server", action="append", default=[], type=_server, metavar="[ENGINE=]URL",
+        "--server", action="append", default=[], metavar="[ENGINE=]URL",
         help="an inference server to read, for example http://127.0.0.1:8000/metrics; may be"
         " given several times. llamacpp=URL also permits reading llama.cpp, whose throughput"
         " gauges restart at each read",
     )  # fmt: skip
     parser.add_argument(
         "--log-level", choices=("debug", "info", "warning", "error"),
-        default=os.environ.get("FLOPWATCH_LOG_LEVEL"),
+        help="default: $FLOPWATCH_LOG_LEVEL, else the file's log_level",
     )  # fmt: skip
 
 
+def _nodes(text: str) -> int:
+    if text.isascii() and text.isdecimal() and len(text) < 10 and int(text) > 0:
+        return int(text)
+    raise argparse.ArgumentTypeError("a whole number from 1 to 999999999 is wanted")
+
+
 def _server(text: str) -> ServerSettings:
-    """Return the settings of a server given on the command line."""
+    """Return the settings of a server given on the command line. Raises `ConfigError`."""
+    from urllib.parse import urlsplit
+
+    from exporter.config import ConfigError, ServerSettings
+
     engine, equals, url = text.partition("=")
     if not equals or "/" in engine:
         engine, url = "auto", text
-    parts = urlsplit(url)
-    if parts.path in {"", "/"}:
-        url = f"{parts.scheme}://{parts.netloc}/metrics"
     try:
+        parts = urlsplit(url)
+        if parts.path in {"", "/"}:
+            url = f"{parts.scheme}://{parts.netloc}/metrics"
         return ServerSettings(
             name=parts.netloc.replace("[", "").replace("]", "") or "?",
             url=url,
@@ -112,29 +162,46 @@ def _server(text: str) -> ServerSettings:
             allow_destructive_read=engine == "llamacpp",
         )
     except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not an address such as http://127.0.0.1:8000/metrics"
+        raise ConfigError(
+            f"--server: {text!r} is not an address such as http://127.0.0.1:8000/metrics"
         ) from None
 
 
 def _adjusted(options: argparse.Namespace, settings: Settings) -> Settings:
-    """Return the settings with what the command line says on top."""
+    """Return the settings with what the command line says on top. Raises `ConfigError`.
+
+    `model_copy` checks nothing, so each value has gone through its own model before.
+    """
+    from exporter.config import ConfigError, setting
+
     changes: dict[str, object] = {}
-    if getattr(options, "listen", None):
-        changes["listen"] = options.listen
+    if getattr(options, "listen", None) is not None:
+        changes["listen"] = setting("listen", options.listen, "--listen")
     if options.server:
         inference = settings.sources.inference
-        names = [server.name for server in (*inference.servers, *options.server)]
+        servers = (*inference.servers, *map(_server, options.server))
+        names = [server.name for server in servers]
         for name in names:
             if names.count(name) > 1:
                 raise ConfigError(f"--server: two servers are named {name!r}")
-        servers = (*inference.servers, *options.server)
         inference = inference.model_copy(update={"servers": servers, "enabled": True})
         changes["sources"] = settings.sources.model_copy(update={"inference": inference})
     return settings.model_copy(update=changes)
 
 
+def _log_level(options: argparse.Namespace) -> str | None:
+    """Return the level that the command line wants, else the environment. Raises `ConfigError`."""
+    from exporter.config import setting
+
+    if options.log_level is not None:
+        return str(options.log_level)
+    level = os.environ.get("FLOPWATCH_LOG_LEVEL") or None
+    return None if level is None else str(setting("log_level", level, "FLOPWATCH_LOG_LEVEL"))
+
+
 def _log_to_stderr(level: str) -> None:
+    import logging
+
     logging.basicConfig(
         level=level.upper(),
         format="%(asctime)s level=%(levelname)s logger=%(name)s %(message)s",
@@ -151,43 +218,75 @@ def _run(options: argparse.Namespace) -> int:
 def _demo(options: argparse.Namespace) -> int:
     from exporter.app import demo_plans
 
-    print("a made-up node: the fabric and the inference servers are not real")
+    _courtesy("a made-up node: the fabric and the inference servers are not real")
     with demo_plans() as plans:
         clean = _daemon(options, plans)
     return _leave(clean=clean)
 
 
+def _courtesy(*texts: str) -> None:
+    """Print what a daemon has to say, where it can: `run | true` and `run >/dev/full` go on."""
+    import logging
+
+    try:
+        _print(*texts)
+    except _FailedError as error:
+        logging.getLogger("exporter").warning("not announced: %s", error)
+
+
+def _bound(options: argparse.Namespace, settings: Settings) -> socket.socket:
+    """Return the daemon's socket; a problem names what asked for the address."""
+    from exporter.config import ConfigError
+    from exporter.serve import listen
+
+    try:
+        return listen(settings.listen)
+    except ConfigError as error:
+        origin = "listen" if options.config is None else f"{options.config}: listen"
+        if options.listen is not None:
+            origin = "--listen"
+        problems = (problem.removeprefix("listen: ") for problem in error.problems)
+        raise ConfigError(*(f"{origin}: {problem}" for problem in problems)) from None
+
+
 def _daemon(options: argparse.Namespace, plans: Planner) -> bool:
     """Run until told to end; tell whether every source ended in time."""
+    import asyncio
+
     from exporter.app import App
-    from exporter.serve import listen, serve
+    from exporter.config import load
+    from exporter.serve import serve
     from exporter.status import summary
 
-    # Until `serve` takes over: a reload must not end us, and an end must leave nothing behind.
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    # Until `serve` takes over: an end must leave nothing behind.
     signal.signal(signal.SIGTERM, _end)
+    level = _log_level(options)
     app = App(options.config, adjust=lambda settings: _adjusted(options, settings), plans=plans)
     # The port first: a second daemon must not read devices before it finds out that it is one.
     settings = _adjusted(options, load(options.config))
-    _log_to_stderr(options.log_level or settings.log_level)
-    with listen(settings.listen) as bound:
+    _log_to_stderr(level or settings.log_level)
+    with _bound(options, settings) as bound:
         host, port = bound.getsockname()[:2]
         app.start()
 
         def announce() -> None:
             shown = "127.0.0.1" if host in {"::", "0.0.0.0"} else host
             where = f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
-            print(f"flopwatch {__version__} serves {where}/metrics (to look at: {where}/status)")
-            for line in summary(app.status(detailed=True)):
-                print(f"  {line}")
+            lines = [
+                f"flopwatch {__version__} serves {where}/metrics (to look at: {where}/status)",
+                *(f"  {line}" for line in summary(app.status(detailed=True))),
+            ]
             if not any(source.group == "serving" for source in app.view().sources):
-                print(
+                lines.append(
                     "  no inference server: give --server http://127.0.0.1:8000/metrics,"
                     " or list it under sources.inference.servers"
                 )
-            sys.stdout.flush()
+            _courtesy(*lines)
 
         idle = asyncio.run(serve(app, bound, announce))
+        # The event loop has put back what it found at the beginning: dying of these.
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     return app.stop() and idle
 
 
@@ -197,63 +296,77 @@ def _end(*_: object) -> None:
 
 def _leave(*, clean: bool) -> int:
     """Return the exit code; do not wait for threads that hang in a driver or on a dead disk."""
+    import logging
+
     if not clean:
         logging.shutdown()
-        sys.stdout.flush()
         os._exit(0)
     return 0
 
 
 def _once(options: argparse.Namespace) -> int:
+    import threading
+
     from exporter.app import App
+    from exporter.config import printable
     from exporter.status import summary
 
-    _log_to_stderr(options.log_level or "error")
+    _log_to_stderr(_log_level(options) or "error")
     app = App(options.config, adjust=lambda settings: _adjusted(options, settings))
     app.start()
     pause = threading.Event()
     while not app.ready():
         pause.wait(0.02)
     page = app.exposition.page((None, options.openmetrics, False))
-    for line in summary(app.status(detailed=True)):
-        print(line, file=sys.stderr)
+    for text in summary(app.status(detailed=True)):
+        for line in text.split("\n"):
+            print(printable(line), file=sys.stderr)
     if options.stats:
         _print_stats(app.exposition.series(), page, options.nodes)
     else:
-        sys.stdout.write(page.decode())
+        _write(page)
     return _leave(clean=app.stop())
 
 
 def _print_stats(series: Mapping[str, int], page: bytes, nodes: int) -> None:
     """Print what this node's page costs, and what a fleet of such nodes would."""
     total = sum(series.values())
-    for group, count in series.items():
-        print(f"{group:<12} {count:>8} series")
-    print(f"{'all':<12} {total:>8} series, {len(page)} bytes")
-    for interval in (15, 30, 60):
-        rate = total * nodes / interval
-        print(f"{nodes} such nodes, scraped every {interval} s: {rate:,.0f} samples/s")
+    _print(
+        *(f"{group:<12} {count:>8} series" for group, count in series.items()),
+        f"{'all':<12} {total:>8} series, {len(page)} bytes",
+        *(
+            f"{nodes} such nodes, scraped every {interval} s:"
+            f" {total * nodes / interval:,.0f} samples/s"
+            for interval in (15, 30, 60)
+        ),
+    )
 
 
 def _check(options: argparse.Namespace) -> int:
-    from exporter.app import plan
+    from exporter.app import build, plan
     from exporter.clock import SystemClock
+    from exporter.config import ConfigError, load
 
     settings = load(options.file)
     try:
         plans = plan(settings, SystemClock())
+        for one in plans:
+            build(one).close()
     except ConfigError as error:
         raise ConfigError(*(f"{options.file}: {line}" for line in error.problems)) from None
     names = ", ".join(one.name for one in plans)
-    print(f"{options.file}: fine; sources: {names}")
+    _print(f"{options.file}: fine; sources: {names}")
     return 0
 
 
 def _docs(options: argparse.Namespace) -> int:
     from exporter.exposition import reference
 
-    options.file.write_text(reference(), encoding="utf-8")
-    print(f"wrote {options.file}")
+    try:
+        options.file.write_text(reference(), encoding="utf-8")
+    except OSError as error:
+        raise _FailedError(f"{options.file}: {error.strerror}") from None
+    _print(f"wrote {options.file}")
     return 0
 
 

@@ -221,7 +221,8 @@ def demo_plans() -> Iterator[Planner]:
             demo.close()
 
 
-def _build(one: Plan) -> Source:
+def build(one: Plan) -> Source:
+    """Return the source of a plan, not yet read. Raises `ConfigError`."""
     try:
         return one.make()
     except (OSError, ValueError) as error:
@@ -335,7 +336,7 @@ class App:
         settings = self._adjust(load(self._path))
         try:
             plans = self._plan(settings, self._clock)
-            return settings, plans, {one.name: _build(one) for one in plans if self._is_new(one)}
+            return settings, plans, {one.name: build(one) for one in plans if self._is_new(one)}
         except ConfigError as error:
             prefix = "" if self._path is None else f"{self._path}: "
             raise ConfigError(*(prefix + problem for problem in error.problems)) from None

@@ -9,13 +9,17 @@ Secrets are never in the file; they are read from files that it names.
 from __future__ import annotations
 
 import difflib
+import ipaddress
+import os
 import re
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 import yaml
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -29,14 +33,25 @@ _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _SIZES = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 _SIZE = re.compile(r"(\d+)\s*(B|KiB|MiB|GiB|)")
+_HOST_NAME = re.compile(r"(?:[A-Za-z0-9_-]{1,63}\.)*[A-Za-z0-9_-]{1,63}\.?")
 
 
 class ConfigError(Exception):
     """The configuration cannot be used. `problems` holds one line each: file, key, reason."""
 
     def __init__(self, *problems: str) -> None:
-        super().__init__("\n".join(problems))
-        self.problems = problems
+        self.problems = tuple(printable(problem) for problem in problems)
+        super().__init__("\n".join(self.problems))
+
+
+def printable(text: str) -> str:
+    """Return one line of text for people: control characters of names are shown escaped."""
+    if text.isprintable():
+        return text
+    escaped = (char.encode("unicode_escape").decode("ascii") for char in text)
+    return "".join(
+        char if char.isprintable() else code for char, code in zip(text, escaped, strict=True)
+    )
 
 
 def _duration(value: object) -> object:
@@ -63,11 +78,36 @@ Duration = Annotated[float, BeforeValidator(_duration)]
 Size = Annotated[int, BeforeValidator(_size)]
 """Bytes, written as a number or with a unit of 1024."""
 
+
+def _path(value: str) -> str:
+    try:
+        usable = value != "" and b"\0" not in os.fsencode(value)
+    except UnicodeEncodeError:  # half of a surrogate pair, written as "\ud800"
+        usable = False
+    if not usable:
+        raise ValueError(f"{value!r} is not a path")
+    return value
+
+
+PathText = Annotated[str, AfterValidator(_path)]
+"""A path that the system can be asked for; whether it is there is another matter."""
+
 Name = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9._:-]+$")]
 
 
 class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_empty_keys(cls, document: object) -> object:
+        """Take a key with nothing after its colon for one that is not there: Helm writes them."""
+        if not isinstance(document, dict):
+            return document
+        known = cls.model_fields
+        return {
+            key: value for key, value in document.items() if value is not None or key not in known
+        }
 
 
 class _Timed(_Section):
@@ -94,8 +134,10 @@ class NetworkSettings(_Timed):
         if value is not None:
             try:
                 re.compile(value)
-            except re.error as error:
+            except (re.error, OverflowError) as error:
                 raise ValueError(f"not a regular expression: {error}") from None
+            except RecursionError:
+                raise ValueError("not a regular expression: nested too deep") from None
         return value
 
 
@@ -117,8 +159,8 @@ class ServerSettings(_Section):
     timeout: Duration | None = Field(default=None, ge=0.05, le=600)
     max_series: int | None = Field(default=None, ge=1, le=1_000_000)
     allow_destructive_read: bool = False
-    token_file: str | None = None
-    ca_file: str | None = None
+    token_file: PathText | None = None
+    ca_file: PathText | None = None
     insecure_skip_verify: bool = False
     follow_redirects: Literal["same-host", "none", "any"] = "same-host"
 
@@ -130,6 +172,13 @@ class ServerSettings(_Section):
                 "an http:// or https:// address without user name or password is wanted,"
                 " such as http://127.0.0.1:8000/metrics"
             )
+        try:
+            parts = urlsplit(value)
+            named = bool(parts.hostname) and parts.port != 0
+        except ValueError as error:
+            raise ValueError(f"{str(error)[:1].lower()}{str(error)[1:]}") from None
+        if not named:
+            raise ValueError(f"{value!r} names no host or the port 0")
         return value
 
 
@@ -143,8 +192,8 @@ class InferenceSettings(_Section):
     max_body: Size = Field(default="16MiB", ge=1024, le=1 << 30)  # type: ignore[assignment]
     max_line: Size = Field(default="1MiB", ge=256, le=1 << 30)  # type: ignore[assignment]
     max_label: Size = Field(default="1KiB", ge=16, le=1 << 20)  # type: ignore[assignment]
-    max_page_series: int = Field(default=200_000, ge=1, le=10_000_000)
-    engines_directory: str | None = None
+    max_page_series: int = Field(default=20_000, ge=1, le=10_000_000)
+    engines_directory: PathText | None = None
     servers: tuple[ServerSettings, ...] = ()
 
     @field_validator("servers", mode="before")
@@ -183,7 +232,7 @@ class Settings(_Section):
 
     listen: str = ":9810"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    root: str = "/"
+    root: PathText = "/"
     gzip_level: int = Field(default=1, ge=1, le=9)
     reload: ReloadSettings = ReloadSettings()
     sources: SourcesSettings = SourcesSettings()
@@ -208,10 +257,20 @@ def address(listen: str) -> tuple[str, int]:
     Raises `ValueError`.
     """
     host, colon, port = listen.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not (colon and port.isascii() and port.isdecimal() and int(port) <= 65535):
-        raise ValueError(f"{listen!r} is not an address such as :9810 or 127.0.0.1:9810")
-    return host, int(port)
+    if colon and re.fullmatch(r"[0-9]{1,5}", port) is not None and int(port) <= 65535:
+        if host == "" or _HOST_NAME.fullmatch(host) is not None:
+            return host, int(port)
+        if host.startswith("[") and host.endswith("]") and _is_v6(host[1:-1]):
+            return host[1:-1], int(port)
+    raise ValueError(f"{listen!r} is not an address such as :9810 or 127.0.0.1:9810")
+
+
+def _is_v6(text: str) -> bool:
+    try:
+        ipaddress.IPv6Address(text)
+    except ValueError:
+        return False
+    return text.isprintable()  # the zone after a % may be anything
 
 
 def load(path: Path | None) -> Settings:
@@ -240,6 +299,8 @@ def parse(text: str, name: str) -> Settings:
         raise ConfigError(f"{name}{where}: {error.problem or error.context}") from None
     except yaml.YAMLError as error:
         raise ConfigError(f"{name}: {' '.join(str(error).split())}") from None
+    except RecursionError:
+        raise ConfigError(f"{name}: nested too deep") from None
     if document is None:
         document = {}
     if not isinstance(document, dict):
@@ -247,20 +308,44 @@ def parse(text: str, name: str) -> Settings:
     try:
         return Settings.model_validate(document)
     except ValidationError as error:
-        raise ConfigError(*(f"{name}: {line}" for line in _problems(error))) from None
+        raise ConfigError(
+            *(f"{name}: {key}: {reason}" for key, reason in _problems(error))
+        ) from None
+
+
+def setting(key: str, value: object, origin: str) -> Any:
+    """Return the checked value of a top-level key that was given elsewhere than in a file.
+
+    `origin` is what problems call that place. Raises `ConfigError`.
+    """
+    try:
+        return getattr(Settings.model_validate({key: value}), key)
+    except ValidationError as error:
+        raise ConfigError(*(f"{origin}: {reason}" for _, reason in _problems(error))) from None
 
 
 class _Loader(yaml.SafeLoader):
-    """A safe loader that takes a key given twice for the mistake that it is."""
+    """A safe loader that tells where a value is wrong, and that a key is given twice."""
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:  # noqa: FBT001, FBT002
+        try:
+            return super().construct_object(node, deep)
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+            # What the library lets through when a text does not fit its tag: `2024-13-45`,
+            # `!!int "abc"`, `!!bool perhaps`, `!!timestamp soon`, `!!int ""`.
+            kind = node.tag.rpartition(":")[2]
+            article = "an" if kind[:1] in "aeiou" else "a"
+            problem = f"{_shown(node.value)} is not {article} {kind}"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from None
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002
         seen: set[Any] = set()
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
-            if isinstance(key, list | dict):
+            if not isinstance(key, Hashable):
                 problem = "a key must be a word"
             elif key in seen:
-                problem = f"key {key!r} is given twice"
+                problem = f"key {_shown(key)} is given twice"
             else:
                 seen.add(key)
                 continue
@@ -268,9 +353,10 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def _problems(error: ValidationError) -> Iterator[str]:
+def _problems(error: ValidationError) -> Iterator[tuple[str, str]]:
+    """Yield key and reason of each problem."""
     for problem in error.errors(include_url=False):
-        where = list(problem["loc"])
+        where = [at for at in problem["loc"] if at != "[key]"]  # pydantic's word for "this key"
         key = ".".join(map(str, where)) or "(top)"
         match problem["type"]:
             case "extra_forbidden":
@@ -284,8 +370,8 @@ def _problems(error: ValidationError) -> Iterator[str]:
             case _:
                 reason = f"{problem['msg'][0].lower()}{problem['msg'][1:]}"
                 if not isinstance(problem["input"], dict | list):
-                    reason += f", not {problem['input']!r}"
-        yield f"{key}: {reason}"
+                    reason += f", not {_shown(problem['input'])}"
+        yield key, reason
 
 
 def _suggestion(where: list[int | str]) -> str:
@@ -302,4 +388,13 @@ def _suggestion(where: list[int | str]) -> str:
 
 
 def _kind(value: object) -> str:
-    return "a list" if isinstance(value, list) else f"the value {value!r}"
+    return "a list" if isinstance(value, list) else f"the value {_shown(value)}"
+
+
+def _shown(value: object) -> str:
+    """Return a value as a message shows it: not a page of it."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python refuses to write out very long numbers
+        return "a number of more than 4000 digits"
+    return text if len(text) <= 200 else f"{text[:200]}…"

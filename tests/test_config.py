@@ -49,10 +49,56 @@ def test_an_empty_file_and_no_file_run_with_the_defaults(tmp_path: Path) -> None
     assert load(empty) == load(None) == Settings()
 
 
+@pytest.mark.parametrize("depth", [300, 3000])
+@pytest.mark.parametrize("pair", ["[]", "{}"])
+def test_a_file_nested_three_thousand_deep_is_refused_in_one_line(depth: int, pair: str) -> None:
+    """YAML is read by recursion: the depth of a file must not end the daemon."""
+    with pytest.raises(ConfigError) as caught:
+        parse("a: " + pair[0] * depth + pair[1] * depth, "f")
+
+    assert len(caught.value.problems) == 1
+    assert caught.value.problems[0].startswith("f")
+
+
+def test_a_regular_expression_nested_too_deep_is_refused_with_its_key() -> None:
+    """It too is compiled by recursion."""
+    with pytest.raises(ConfigError, match=r"^f: sources.network.exclude_interfaces: not a regular"):
+        parse(f"sources: {{network: {{exclude_interfaces: '{'(' * 5000}{')' * 5000}'}}}}", "f")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "sources:", "sources:\n  inference:", "sources:\n  inference:\n    servers:", "reload:",
+        "listen:", "sources: {host: {interval: , enabled: }}",
+    ],
+)  # fmt: skip
+def test_a_key_with_nothing_after_its_colon_means_the_default(text: str) -> None:
+    """Helm leaves such keys when a value is empty; in a list of servers too."""
+    assert parse(text, "f") == Settings()
+
+
+def test_a_server_may_leave_keys_empty() -> None:
+    """They mean the same as keys that are not there."""
+    full = "{name: a, url: 'http://x:1/metrics', engine: , interval: , follow_redirects: }"
+    lean = "{name: a, url: 'http://x:1/metrics'}"
+
+    both = [parse(f"sources: {{inference: {{servers: [{one}]}}}}", "f") for one in (full, lean)]
+    assert both[0] == both[1]
+
+
+def test_names_with_control_characters_do_not_reach_the_terminal() -> None:
+    """A file name with a line break or a colour code is told escaped, in one line."""
+    with pytest.raises(ConfigError) as caught:
+        parse("a: 1", "\x1b[31m\n\udc80é.yaml")
+
+    assert caught.value.problems == ("\\x1b[31m\\n\\udc80é.yaml: a: unknown key",)
+
+
 def test_the_example_file_is_valid_and_shows_every_key() -> None:
     """Each field of the settings appears in it, with its default."""
     text = EXAMPLE.read_text()
-    load(EXAMPLE)
+    assert load(EXAMPLE) == Settings()
 
     def keys(model: type) -> set[str]:
         found: set[str] = set()
@@ -91,15 +137,28 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [(":9810", ("", 9810)), ("127.0.0.1:1", ("127.0.0.1", 1)), ("[::1]:0", ("::1", 0))],
+    [
+        (":9810", ("", 9810)),
+        ("127.0.0.1:1", ("127.0.0.1", 1)),
+        ("[::1]:0", ("::1", 0)),
+        ("[fe80::1%eth0]:1", ("fe80::1%eth0", 1)),
+        ("gpu-7.rack_2.example.:1", ("gpu-7.rack_2.example.", 1)),
+    ],
 )
 def test_addresses(text: str, expected: tuple[str, int]) -> None:
     """Host and port of a listen setting."""
     assert address(text) == expected
 
 
-@pytest.mark.parametrize("text", ["9810", ":", ":x", ":70000", "host:-1", "host:１"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "9810", ":", ":x", ":70000", "host:-1", "host:１", " :1", ":1 ", ":1\n", "a b:1", "[::1:5",
+        "::1]:5", "[]:1", "[x]:1", "::1:5", "a..b:9810", ".:1", "\0:1", "a\n:1", "a" * 64 + ":1",
+        ":" + "1" * 5000, "http://x:1",
+    ],
+)  # fmt: skip
 def test_what_is_not_an_address(text: str) -> None:
-    """A clear refusal, also of digits that are not ASCII."""
+    """A clear refusal, also of digits that are not ASCII and of what the resolver trips over."""
     with pytest.raises(ValueError, match="not an address"):
         address(text)
