@@ -205,6 +205,8 @@ def demo_plans() -> Iterator[Planner]:
 
         def plans(settings: Settings, clock: Clock) -> list[Plan]:
             inference = settings.sources.inference
+            if taken := demo.servers.keys() & {server.name for server in inference.servers}:
+                raise ConfigError(f"sources.inference.servers: the demo has a {min(taken)!r} too")
             inference = inference.model_copy(update={"servers": (*inference.servers, *servers)})
             sources = settings.sources.model_copy(update={"inference": inference})
             made = settings.model_copy(update={"root": str(demo.root), "sources": sources})
