@@ -16,9 +16,11 @@ from collections.abc import Mapping
 from exporter.samples import Metric
 
 EXPORTER = "exporter"
+GPU = "gpu"
 HOST = "host"
 NIC = "nic"
 SERVING = "serving"
+XID = "xid"
 
 # ---------------------------------------------------------------- host: what diagnosis needs
 # node_exporter stays the source for everything about the machine. These few are what explains a
@@ -85,6 +87,492 @@ HOST_NUMA_MISSES_TOTAL = Metric(
     "host_numa_misses_total", "counter",
     "Pages allocated on this node although another node was wanted.",
     ("node",), HOST,
+)  # fmt: skip
+
+# ---------------------------------------------------------------- gpu: the accelerators
+# `gpu` is the driver's index, `uuid` the board's identity; both stand on every series of a GPU.
+# `mig` is the number of a GPU instance: instances have families of their own, so that a sum over
+# GPUs never counts a slice twice. Beside a ratio stands its integral as a counter: we sample each
+# second, Prometheus looks once in fifteen or sixty, and `rate()` over the counter misses nothing.
+
+_GPU = ("gpu", "uuid")
+_MIG = ("gpu", "uuid", "mig")
+
+GPU_INFO = Metric(
+    "gpu_info", "info",
+    "A GPU: product name, PCI address and ids, serial number, architecture, CUDA compute"
+    " capability and cores, firmware and driver versions, and how it is virtualized.",
+    (*_GPU, "name", "pci_bus_id", "pci_device_id", "serial", "architecture",
+     "compute_capability", "cuda_cores", "vbios_version", "driver_version", "virtualization"),
+    GPU,
+)  # fmt: skip
+GPU_DRIVER_INFO = Metric(
+    "gpu_driver_info", "info", "The GPU driver, its management library, and the CUDA it supports.",
+    ("driver_version", "nvml_version", "cuda_version"), GPU,
+)  # fmt: skip
+GPU_DEVICES_EXPECTED = Metric(
+    "gpu_devices_expected", "gauge",
+    "GPUs that should be here: those on the PCI bus, those seen since the daemon was started, or"
+    " the number in the configuration, whichever is most.",
+    (), GPU,
+)  # fmt: skip
+GPU_DEVICES_PRESENT = Metric(
+    "gpu_devices_present", "gauge", "GPUs that the driver lists and that answer.", (), GPU,
+)  # fmt: skip
+GPU_UP = Metric(
+    "gpu_up", "gauge",
+    "1 while the GPU answers; 0 while it is lost, has fallen off the bus, waits for a reset, or a"
+    " call to it hangs.",
+    _GPU, GPU,
+)  # fmt: skip
+GPU_LOSSES_TOTAL = Metric(
+    "gpu_losses_total", "counter",
+    "Times that a GPU which had answered was lost; needs no XID to be counted.",
+    _GPU, GPU,
+)  # fmt: skip
+GPU_READINGS_DISAGREE = Metric(
+    "gpu_readings_disagree", "gauge",
+    "1 while the driver's utilization and the measured SM activity contradict each other, so that"
+    " one of them must be wrong; 0 while they agree.",
+    _GPU, GPU,
+)  # fmt: skip
+GPU_UTILIZATION_RATIO = Metric(
+    "gpu_utilization_ratio", "gauge",
+    "Share of the driver's last sample period in which any kernel ran. Says busy, not how busy:"
+    " see gpu_sm_active_ratio.",
+    _GPU, GPU, "ratio",
+)  # fmt: skip
+GPU_BUSY_SECONDS_TOTAL = Metric(
+    "gpu_busy_seconds_total", "counter", "Integral of gpu_utilization_ratio over time.",
+    _GPU, GPU, "seconds",
+)  # fmt: skip
+GPU_MEMORY_BUSY_RATIO = Metric(
+    "gpu_memory_busy_ratio", "gauge",
+    "Share of the driver's last sample period in which device memory was read or written.",
+    _GPU, GPU, "ratio",
+)  # fmt: skip
+GPU_VIDEO_UTILIZATION_RATIO = Metric(
+    "gpu_video_utilization_ratio", "gauge",
+    "Utilization of the video encoder, decoder, JPEG and optical flow units.",
+    (*_GPU, "unit"), GPU, "ratio",
+)  # fmt: skip
+GPU_MEMORY_TOTAL_BYTES = Metric(
+    "gpu_memory_total_bytes", "gauge", "Device memory, used, reserved and free.",
+    _GPU, GPU, "bytes",
+)  # fmt: skip
+GPU_MEMORY_USED_BYTES = Metric(
+    "gpu_memory_used_bytes", "gauge",
+    "Device memory that programs have allocated; without the driver's reserve where the driver"
+    " tells it apart (gpu_memory_reserved_bytes is there then).",
+    _GPU, GPU, "bytes",
+)  # fmt: skip
+GPU_MEMORY_RESERVED_BYTES = Metric(
+    "gpu_memory_reserved_bytes", "gauge", "Device memory that driver and firmware keep.",
+    _GPU, GPU, "bytes",
+)  # fmt: skip
+GPU_MEMORY_FREE_BYTES = Metric(
+    "gpu_memory_free_bytes", "gauge", "Device memory that can be allocated.", _GPU, GPU, "bytes",
+)  # fmt: skip
+GPU_BAR1_USED_BYTES = Metric(
+    "gpu_bar1_used_bytes", "gauge", "Part of the window into device memory (BAR1) that is mapped.",
+    _GPU, GPU, "bytes",
+)  # fmt: skip
+GPU_BAR1_TOTAL_BYTES = Metric(
+    "gpu_bar1_total_bytes", "gauge", "Size of the window into device memory (BAR1).",
+    _GPU, GPU, "bytes",
+)  # fmt: skip
+GPU_POWER_WATTS = Metric(
+    "gpu_power_watts", "gauge",
+    "Power drawn by the board; `kind` is average (over a second) or instant, as the driver says.",
+    (*_GPU, "kind"), GPU, "watts",
+)  # fmt: skip
+GPU_PART_POWER_WATTS = Metric(
+    "gpu_part_power_watts", "gauge",
+    "Power drawn by a larger or smaller part: the module (GPU, CPU and memory of a superchip) or"
+    " the device memory.",
+    (*_GPU, "part", "kind"), GPU, "watts",
+)  # fmt: skip
+GPU_POWER_LIMIT_WATTS = Metric(
+    "gpu_power_limit_watts", "gauge",
+    "Power limits: the enforced one, the one asked for, the default, and the bounds of what may be"
+    " asked for.",
+    (*_GPU, "limit"), GPU, "watts",
+)  # fmt: skip
+GPU_ENERGY_JOULES_TOTAL = Metric(
+    "gpu_energy_joules_total", "counter", "Energy used since the driver was loaded.",
+    _GPU, GPU, "joules",
+)  # fmt: skip
+GPU_TEMPERATURE_CELSIUS = Metric(
+    "gpu_temperature_celsius", "gauge", "Temperature of the core or of the device memory.",
+    (*_GPU, "sensor"), GPU, "celsius",
+)  # fmt: skip
+GPU_TEMPERATURE_MARGIN_CELSIUS = Metric(
+    "gpu_temperature_margin_celsius", "gauge",
+    "Degrees left until the GPU slows itself down (T.limit); below zero while it does.",
+    _GPU, GPU, "celsius",
+)  # fmt: skip
+GPU_TEMPERATURE_LIMIT_CELSIUS = Metric(
+    "gpu_temperature_limit_celsius", "gauge",
+    "Temperatures at which the GPU acts: shutdown, slowdown, its highest while operating.",
+    (*_GPU, "limit"), GPU, "celsius",
+)  # fmt: skip
+GPU_TEMPERATURE_MARGIN_LIMIT_CELSIUS = Metric(
+    "gpu_temperature_margin_limit_celsius", "gauge",
+    "Margins (T.limit) at which the GPU acts: shutdown, slowdown, highest of core and memory.",
+    (*_GPU, "limit"), GPU, "celsius",
+)  # fmt: skip
+GPU_FAN_SPEED_RATIO = Metric(
+    "gpu_fan_speed_ratio", "gauge", "Intended speed of a fan, as a share of its maximum.",
+    (*_GPU, "fan"), GPU, "ratio",
+)  # fmt: skip
+GPU_CLOCK_HERTZ = Metric(
+    "gpu_clock_hertz", "gauge", "Current clock of a domain (graphics, sm, memory, video).",
+    (*_GPU, "domain"), GPU, "hertz",
+)  # fmt: skip
+GPU_CLOCK_MAX_HERTZ = Metric(
+    "gpu_clock_max_hertz", "gauge", "Highest clock of a domain.",
+    (*_GPU, "domain"), GPU, "hertz",
+)  # fmt: skip
+GPU_PERFORMANCE_STATE = Metric(
+    "gpu_performance_state", "gauge", "Performance state: 0 (P0, fastest) to 15.", _GPU, GPU,
+)  # fmt: skip
+GPU_THROTTLED_SECONDS_TOTAL = Metric(
+    "gpu_throttled_seconds_total", "counter",
+    "Time in which clocks were held down, by reason, as the GPU itself counts it. Reasons overlap.",
+    (*_GPU, "reason"), GPU, "seconds",
+)  # fmt: skip
+GPU_THROTTLE_ACTIVE = Metric(
+    "gpu_throttle_active", "gauge",
+    "1 while the reason holds clocks down, else 0, at the moment of the reading.",
+    (*_GPU, "reason"), GPU,
+)  # fmt: skip
+GPU_ECC_ERRORS_TOTAL = Metric(
+    "gpu_ecc_errors_total", "counter",
+    "Memory errors, corrected or uncorrected; `counter` is volatile (since the driver was loaded)"
+    " or aggregate (since the board was made).",
+    (*_GPU, "kind", "counter"), GPU,
+)  # fmt: skip
+GPU_ECC_LOCATION_ERRORS_TOTAL = Metric(
+    "gpu_ecc_location_errors_total", "counter",
+    "Memory errors by where they were: dram, sram, l1_cache, l2_cache, register_file ...",
+    (*_GPU, "kind", "counter", "location"), GPU,
+)  # fmt: skip
+GPU_ECC_SRAM_THRESHOLD_EXCEEDED = Metric(
+    "gpu_ecc_sram_threshold_exceeded", "gauge",
+    "1 if more uncorrected errors of on-chip memory happened than the maker tolerates.",
+    _GPU, GPU,
+)  # fmt: skip
+GPU_REMAPPED_ROWS_TOTAL = Metric(
+    "gpu_remapped_rows_total", "counter",
+    "Rows of device memory replaced by spare ones, for corrected or uncorrected errors.",
+    (*_GPU, "kind"), GPU,
+)  # fmt: skip
+GPU_ROW_REMAP_PENDING = Metric(
+    "gpu_row_remap_pending", "gauge", "1 if a row will be replaced at the next reset.", _GPU, GPU,
+)  # fmt: skip
+GPU_ROW_REMAP_FAILED = Metric(
+    "gpu_row_remap_failed", "gauge",
+    "1 if a row could not be replaced: the board has to be.", _GPU, GPU,
+)  # fmt: skip
+GPU_ROW_REMAP_BANKS = Metric(
+    "gpu_row_remap_banks", "gauge",
+    "Memory banks by how many spare rows they have left: max, high, partial, low, none.",
+    (*_GPU, "availability"), GPU,
+)  # fmt: skip
+GPU_RETIRED_PAGES_TOTAL = Metric(
+    "gpu_retired_pages_total", "counter",
+    "Pages of device memory taken out of use (before Ampere), by cause.",
+    (*_GPU, "cause"), GPU,
+)  # fmt: skip
+GPU_RETIRED_PAGES_PENDING = Metric(
+    "gpu_retired_pages_pending", "gauge", "1 if a page waits for a reset to be retired.",
+    _GPU, GPU,
+)  # fmt: skip
+GPU_PCIE_RECEIVE_BYTES_TOTAL = Metric(
+    "gpu_pcie_receive_bytes_total", "counter", "Bytes that the GPU received over PCIe.",
+    _GPU, GPU, "bytes",
+)  # fmt: skip
+GPU_PCIE_TRANSMIT_BYTES_TOTAL = Metric(
+    "gpu_pcie_transmit_bytes_total", "counter", "Bytes that the GPU sent over PCIe.",
+    _GPU, GPU, "bytes",
+)  # fmt: skip
+GPU_PCIE_RECEIVE_BYTES_PER_SECOND = Metric(
+    "gpu_pcie_receive_bytes_per_second", "gauge",
+    "Rate at which the GPU received over PCIe, sampled for 20 ms now and then; only where the"
+    " hardware does not count bytes.",
+    _GPU, GPU,
+)  # fmt: skip
+GPU_PCIE_TRANSMIT_BYTES_PER_SECOND = Metric(
+    "gpu_pcie_transmit_bytes_per_second", "gauge",
+    "Rate at which the GPU sent over PCIe, sampled for 20 ms now and then; only where the hardware"
+    " does not count bytes.",
+    _GPU, GPU,
+)  # fmt: skip
+GPU_PCIE_REPLAYS_TOTAL = Metric(
+    "gpu_pcie_replays_total", "counter", "Transfers over PCIe that had to be repeated.",
+    _GPU, GPU,
+)  # fmt: skip
+GPU_PCIE_ERRORS_TOTAL = Metric(
+    "gpu_pcie_errors_total", "counter", "Errors of the PCIe link, by cause.",
+    (*_GPU, "cause"), GPU,
+)  # fmt: skip
+GPU_PCIE_LINK_GENERATION = Metric(
+    "gpu_pcie_link_generation", "gauge",
+    "PCIe generation in use; it falls while the GPU is idle.", _GPU, GPU,
+)  # fmt: skip
+GPU_PCIE_LINK_GENERATION_MAX = Metric(
+    "gpu_pcie_link_generation_max", "gauge", "Highest PCIe generation that GPU and slot allow.",
+    _GPU, GPU,
+)  # fmt: skip
+GPU_PCIE_LINK_LANES = Metric(
+    "gpu_pcie_link_lanes", "gauge", "PCIe lanes in use.", _GPU, GPU,
+)  # fmt: skip
+GPU_PCIE_LINK_LANES_MAX = Metric(
+    "gpu_pcie_link_lanes_max", "gauge", "PCIe lanes that GPU and slot have.", _GPU, GPU,
+)  # fmt: skip
+GPU_NVLINK_LINKS = Metric(
+    "gpu_nvlink_links", "gauge", "NVLinks that the GPU has.", _GPU, GPU,
+)  # fmt: skip
+GPU_NVLINK_LINKS_UP = Metric(
+    "gpu_nvlink_links_up", "gauge", "NVLinks that are active.", _GPU, GPU,
+)  # fmt: skip
+GPU_NVLINK_RECEIVE_BYTES_TOTAL = Metric(
+    "gpu_nvlink_receive_bytes_total", "counter",
+    "Payload received over all NVLinks of the GPU.", _GPU, GPU, "bytes",
+)  # fmt: skip
+GPU_NVLINK_TRANSMIT_BYTES_TOTAL = Metric(
+    "gpu_nvlink_transmit_bytes_total", "counter", "Payload sent over all NVLinks of the GPU.",
+    _GPU, GPU, "bytes",
+)  # fmt: skip
+GPU_NVLINK_ERRORS_TOTAL = Metric(
+    "gpu_nvlink_errors_total", "counter",
+    "Errors on all NVLinks of the GPU, by cause; the causes differ by NVLink generation.",
+    (*_GPU, "cause"), GPU,
+)  # fmt: skip
+GPU_NVLINK_LINK_UP = Metric(
+    "gpu_nvlink_link_up", "gauge", "1 while the link is active, else 0.", (*_GPU, "link"), GPU,
+)  # fmt: skip
+GPU_NVLINK_LINK_RATE_BYTES_PER_SECOND = Metric(
+    "gpu_nvlink_link_rate_bytes_per_second", "gauge",
+    "Speed of the link in one direction, as the driver states it.", (*_GPU, "link"), GPU,
+)  # fmt: skip
+GPU_NVLINK_LINK_RECEIVE_BYTES_TOTAL = Metric(
+    "gpu_nvlink_link_receive_bytes_total", "counter", "Payload received over the link.",
+    (*_GPU, "link"), GPU, "bytes",
+)  # fmt: skip
+GPU_NVLINK_LINK_TRANSMIT_BYTES_TOTAL = Metric(
+    "gpu_nvlink_link_transmit_bytes_total", "counter", "Payload sent over the link.",
+    (*_GPU, "link"), GPU, "bytes",
+)  # fmt: skip
+GPU_NVLINK_LINK_ERRORS_TOTAL = Metric(
+    "gpu_nvlink_link_errors_total", "counter",
+    "Errors on the link, by cause. A recovery count that grows on one link comes days before the"
+    " link is lost.",
+    (*_GPU, "link", "cause"), GPU,
+)  # fmt: skip
+GPU_C2C_LINKS = Metric(
+    "gpu_c2c_links", "gauge", "Chip-to-chip links to the CPU (Grace).", _GPU, GPU,
+)  # fmt: skip
+GPU_C2C_LINKS_UP = Metric(
+    "gpu_c2c_links_up", "gauge", "Chip-to-chip links that are active.", _GPU, GPU,
+)  # fmt: skip
+GPU_C2C_BANDWIDTH_BYTES_PER_SECOND = Metric(
+    "gpu_c2c_bandwidth_bytes_per_second", "gauge",
+    "Highest bandwidth of all active chip-to-chip links together.", _GPU, GPU,
+)  # fmt: skip
+GPU_C2C_ERRORS_TOTAL = Metric(
+    "gpu_c2c_errors_total", "counter", "Errors on the chip-to-chip links, by cause.",
+    (*_GPU, "cause"), GPU,
+)  # fmt: skip
+GPU_PERSISTENCE_MODE = Metric(
+    "gpu_persistence_mode", "gauge",
+    "1 if the driver stays loaded while nobody uses the GPU, else 0.", _GPU, GPU,
+)  # fmt: skip
+GPU_MIG_MODE = Metric(
+    "gpu_mig_mode", "gauge", "1 if the GPU is split into instances (MIG), else 0.", _GPU, GPU,
+)  # fmt: skip
+GPU_ECC_MODE = Metric(
+    "gpu_ecc_mode", "gauge", "1 if memory errors are detected and corrected, else 0.", _GPU, GPU,
+)  # fmt: skip
+GPU_COMPUTE_MODE = Metric(
+    "gpu_compute_mode", "gauge",
+    "Who may compute: 0 anyone, 1 one thread (obsolete), 2 nobody, 3 one process.", _GPU, GPU,
+)  # fmt: skip
+GPU_FABRIC_STATE = Metric(
+    "gpu_fabric_state", "gauge",
+    "Registration with the NVLink fabric: 1 not started, 2 in progress, 3 completed.", _GPU, GPU,
+)  # fmt: skip
+GPU_FABRIC_HEALTHY = Metric(
+    "gpu_fabric_healthy", "gauge",
+    "1 if registration succeeded and no fault of the fabric is reported, else 0.", _GPU, GPU,
+)  # fmt: skip
+GPU_RECOVERY_ACTION = Metric(
+    "gpu_recovery_action", "gauge",
+    "What the driver asks for: 0 nothing, 1 reset the GPU, 2 reboot the node, 3 drain peers, 4"
+    " drain and reset, 5 recover the IMEX domain, 6 reset the bus, 7 reboot the system.",
+    _GPU, GPU,
+)  # fmt: skip
+GPU_GRAPHICS_ACTIVE_RATIO = Metric(
+    "gpu_graphics_active_ratio", "gauge",
+    "Share of the last interval in which the compute and graphics engine worked.",
+    _GPU, GPU, "ratio",
+)  # fmt: skip
+GPU_SM_ACTIVE_RATIO = Metric(
+    "gpu_sm_active_ratio", "gauge",
+    "Share of cycles in which an SM had a warp, averaged over all SMs and the last interval.",
+    _GPU, GPU, "ratio",
+)  # fmt: skip
+GPU_SM_ACTIVE_SECONDS_TOTAL = Metric(
+    "gpu_sm_active_seconds_total", "counter", "Integral of gpu_sm_active_ratio over time.",
+    _GPU, GPU, "seconds",
+)  # fmt: skip
+GPU_SM_OCCUPANCY_RATIO = Metric(
+    "gpu_sm_occupancy_ratio", "gauge",
+    "Warps resident on the SMs, as a share of what they can hold.", _GPU, GPU, "ratio",
+)  # fmt: skip
+GPU_TENSOR_ACTIVE_RATIO = Metric(
+    "gpu_tensor_active_ratio", "gauge",
+    "Share of cycles in which the tensor cores worked, of whatever precision. Cycles, not time: a"
+    " lower clock does less with the same share.",
+    _GPU, GPU, "ratio",
+)  # fmt: skip
+GPU_TENSOR_ACTIVE_SECONDS_TOTAL = Metric(
+    "gpu_tensor_active_seconds_total", "counter", "Integral of gpu_tensor_active_ratio over time.",
+    _GPU, GPU, "seconds",
+)  # fmt: skip
+GPU_PIPE_ACTIVE_RATIO = Metric(
+    "gpu_pipe_active_ratio", "gauge",
+    "Share of cycles in which a pipe worked: tensor_half (HMMA: FP16, BF16, TF32),"
+    " tensor_integer (IMMA), tensor_dmma and tensor_dfma (FP64), fp64, fp32, fp16, integer.",
+    (*_GPU, "pipe"), GPU, "ratio",
+)  # fmt: skip
+GPU_DRAM_ACTIVE_RATIO = Metric(
+    "gpu_dram_active_ratio", "gauge",
+    "Share of the device memory's peak bandwidth in use, averaged over the last interval.",
+    _GPU, GPU, "ratio",
+)  # fmt: skip
+GPU_DRAM_ACTIVE_SECONDS_TOTAL = Metric(
+    "gpu_dram_active_seconds_total", "counter", "Integral of gpu_dram_active_ratio over time.",
+    _GPU, GPU, "seconds",
+)  # fmt: skip
+GPU_HBM_BANDWIDTH_BYTES_PER_SECOND = Metric(
+    "gpu_hbm_bandwidth_bytes_per_second", "gauge",
+    "Device memory traffic: gpu_dram_active_ratio times the board's peak bandwidth.", _GPU, GPU,
+)  # fmt: skip
+GPU_PEAK_MEMORY_BANDWIDTH_BYTES_PER_SECOND = Metric(
+    "gpu_peak_memory_bandwidth_bytes_per_second", "gauge",
+    "Peak device memory bandwidth of this product, from the maker's data sheet.", _GPU, GPU,
+)  # fmt: skip
+GPU_PEAK_FLOPS = Metric(
+    "gpu_peak_flops", "gauge",
+    "Peak operations per second of this product by precision (fp32, tf32, bf16, fp16, fp8, fp4),"
+    " dense (without sparsity), from the maker's data sheet.",
+    (*_GPU, "precision"), GPU,
+)  # fmt: skip
+GPU_PEAK_CONFIDENCE_RATIO = Metric(
+    "gpu_peak_confidence_ratio", "gauge",
+    "How sure it is that the peaks are this board's: 1 the name and what the driver says about the"
+    " board agree with the table, less where they do not, 0 the product is not in the table. Below"
+    " 0.5 no peaks are exported.",
+    _GPU, GPU, "ratio",
+)  # fmt: skip
+GPU_ESTIMATED_FLOPS_PER_SECOND = Metric(
+    "gpu_estimated_flops_per_second", "gauge",
+    "Estimate of tensor operations per second: tensor activity times clock over the clock of the"
+    " peak, times the peak of `precision` (the precision is a hint: the hardware does not tell).",
+    (*_GPU, "precision"), GPU,
+)  # fmt: skip
+GPU_ESTIMATED_FLOPS_TOTAL = Metric(
+    "gpu_estimated_flops_total", "counter",
+    "Integral of gpu_estimated_flops_per_second over time.", (*_GPU, "precision"), GPU,
+)  # fmt: skip
+GPU_MIG_INFO = Metric(
+    "gpu_mig_info", "info",
+    "A MIG device: its GPU instance (`mig`), compute instance, UUID and profile.",
+    (*_MIG, "compute_instance", "mig_uuid", "profile"), GPU,
+)  # fmt: skip
+GPU_MIG_MEMORY_TOTAL_BYTES = Metric(
+    "gpu_mig_memory_total_bytes", "gauge", "Device memory of a GPU instance.", _MIG, GPU, "bytes",
+)  # fmt: skip
+GPU_MIG_MEMORY_USED_BYTES = Metric(
+    "gpu_mig_memory_used_bytes", "gauge", "Device memory of a GPU instance that is allocated.",
+    _MIG, GPU, "bytes",
+)  # fmt: skip
+GPU_MIG_GRAPHICS_ACTIVE_RATIO = Metric(
+    "gpu_mig_graphics_active_ratio", "gauge",
+    "As gpu_graphics_active_ratio, of a GPU instance.", _MIG, GPU, "ratio",
+)  # fmt: skip
+GPU_MIG_SM_ACTIVE_RATIO = Metric(
+    "gpu_mig_sm_active_ratio", "gauge", "As gpu_sm_active_ratio, of a GPU instance.",
+    _MIG, GPU, "ratio",
+)  # fmt: skip
+GPU_MIG_SM_ACTIVE_SECONDS_TOTAL = Metric(
+    "gpu_mig_sm_active_seconds_total", "counter",
+    "Integral of gpu_mig_sm_active_ratio over time.", _MIG, GPU, "seconds",
+)  # fmt: skip
+GPU_MIG_SM_OCCUPANCY_RATIO = Metric(
+    "gpu_mig_sm_occupancy_ratio", "gauge", "As gpu_sm_occupancy_ratio, of a GPU instance.",
+    _MIG, GPU, "ratio",
+)  # fmt: skip
+GPU_MIG_TENSOR_ACTIVE_RATIO = Metric(
+    "gpu_mig_tensor_active_ratio", "gauge", "As gpu_tensor_active_ratio, of a GPU instance.",
+    _MIG, GPU, "ratio",
+)  # fmt: skip
+GPU_MIG_TENSOR_ACTIVE_SECONDS_TOTAL = Metric(
+    "gpu_mig_tensor_active_seconds_total", "counter",
+    "Integral of gpu_mig_tensor_active_ratio over time.", _MIG, GPU, "seconds",
+)  # fmt: skip
+GPU_MIG_DRAM_ACTIVE_RATIO = Metric(
+    "gpu_mig_dram_active_ratio", "gauge", "As gpu_dram_active_ratio, of a GPU instance.",
+    _MIG, GPU, "ratio",
+)  # fmt: skip
+GPU_MIG_DRAM_ACTIVE_SECONDS_TOTAL = Metric(
+    "gpu_mig_dram_active_seconds_total", "counter",
+    "Integral of gpu_mig_dram_active_ratio over time.", _MIG, GPU, "seconds",
+)  # fmt: skip
+GPU_PROCESSES = Metric(
+    "gpu_processes", "gauge", "Processes that use the GPU.", _GPU, GPU,
+)  # fmt: skip
+GPU_PROCESS_MEMORY_BYTES = Metric(
+    "gpu_process_memory_bytes", "gauge",
+    "Device memory that a process holds. `pid` is as the driver tells it; `command` is empty where"
+    " the process cannot be seen from here.",
+    (*_GPU, "mig", "pid", "command"), GPU, "bytes",
+)  # fmt: skip
+GPU_PROCESS_SM_RATIO = Metric(
+    "gpu_process_sm_ratio", "gauge",
+    "Share of the GPU's time that a process had, in the driver's latest sample.",
+    (*_GPU, "pid", "command"), GPU, "ratio",
+)  # fmt: skip
+GPU_XID_ERRORS_TOTAL = Metric(
+    "gpu_xid_errors_total", "counter",
+    "Driver errors (XID) by code, from driver events and the kernel log, each counted once; the"
+    " kernel log reaches back to the boot as far as it is kept. Critical codes start at 0."
+    " `severity` is that of the line, where the line says it.",
+    (*_GPU, "pci_bus_id", "xid", "severity"), XID,
+)  # fmt: skip
+GPU_XID_LAST_TIMESTAMP_SECONDS = Metric(
+    "gpu_xid_last_timestamp_seconds", "gauge", "When the code was last seen, in Unix seconds.",
+    (*_GPU, "pci_bus_id", "xid"), XID, "seconds",
+)  # fmt: skip
+GPU_XID_INFO = Metric(
+    "gpu_xid_info", "info",
+    "What a code means: name, severity (critical, warning, info, unknown), and what to do.",
+    ("xid", "name", "severity", "action"), XID,
+)  # fmt: skip
+GPU_NVSWITCH_SXID_ERRORS_TOTAL = Metric(
+    "gpu_nvswitch_sxid_errors_total", "counter",
+    "Errors of an NVSwitch (SXID) by code, from the kernel log.",
+    ("device", "sxid", "severity"), XID,
+)  # fmt: skip
+GPU_NVSWITCH_SXID_LAST_TIMESTAMP_SECONDS = Metric(
+    "gpu_nvswitch_sxid_last_timestamp_seconds", "gauge",
+    "When the code was last seen, in Unix seconds.", ("device", "sxid"), XID, "seconds",
+)  # fmt: skip
+GPU_FALLEN_OFF_BUS_TOTAL = Metric(
+    "gpu_fallen_off_bus_total", "counter",
+    "Kernel messages that a GPU has fallen off the bus, which may come without any XID.",
+    (*_GPU, "pci_bus_id"), XID,
 )  # fmt: skip
 
 # ---------------------------------------------------------------- nic: InfiniBand, RoCE, Ethernet
@@ -323,7 +811,7 @@ FLOPWATCH_SERIES = Metric(
 FLOPWATCH_SAMPLES_DROPPED_TOTAL = Metric(
     "flopwatch_samples_dropped_total", "counter",
     "Samples left out: cap (too many series), duplicate, labels, value, malformed (lines of a"
-    " scraped page).",
+    " scraped page), overwritten (records of the kernel log).",
     ("source", "reason"), EXPORTER,
 )  # fmt: skip
 FLOPWATCH_SCRAPES_TOTAL = Metric(
@@ -351,6 +839,11 @@ FLOPWATCH_CHILD_CPU_SECONDS_TOTAL = Metric(
 FLOPWATCH_CHILD_RESIDENT_MEMORY_BYTES = Metric(
     "flopwatch_child_resident_memory_bytes", "gauge",
     "Resident memory of the daemon's live child processes.", (), EXPORTER, "bytes",
+)  # fmt: skip
+FLOPWATCH_DRIVER_SECONDS_TOTAL = Metric(
+    "flopwatch_driver_seconds_total", "counter",
+    "Time that calls into a driver library took; all threads together.",
+    ("source",), EXPORTER, "seconds",
 )  # fmt: skip
 PROCESS_CPU_SECONDS_TOTAL = Metric(
     "process_cpu_seconds_total", "counter", "CPU time of the daemon, user and system.",

@@ -89,7 +89,10 @@ class Exposition:
 
     def _refresh(self, view: View) -> None:
         began = self._clock.monotonic()
-        inputs: dict[str, list[tuple[str, Batch]]] = {group: [] for group in c.GROUPS}
+        # Groups that have fallen silent too: what they said is no longer true.
+        inputs: dict[str, list[tuple[str, Batch]]] = {
+            group: [] for group in (*c.GROUPS, *self._blocks)
+        }
         for source in view.sources:
             for group in source.batch.shape.groups:
                 inputs.setdefault(group, []).append((source.name, source.batch))
@@ -99,7 +102,8 @@ class Exposition:
         # The daemon's own group comes last: it tells of the others, and of itself.
         told = [*health(view.sources, self._duplicates), *self._own()]
         counts = {g: n for g, n in self._counts().items() if g != c.EXPORTER}
-        counts[c.EXPORTER] = sum(len(b) for _, b in exporter) + len(told) + len(counts) + 1
+        brought = sum(len(batch.shape.groups[c.EXPORTER]) for _, batch in exporter)
+        counts[c.EXPORTER] = brought + len(told) + len(counts) + 1
         own, _ = self._gate.admit(
             [*told, *(c.FLOPWATCH_SERIES(n, group) for group, n in counts.items())]
         )
@@ -310,7 +314,10 @@ def _head(metric: Metric, *, openmetrics: bool) -> str:
         kind = "gauge" if metric.kind == "info" else metric.kind
         return f"# HELP {metric.name} {text}\n# TYPE {metric.name} {kind}\n"
     name = family_name(metric)
-    head = f"# HELP {name} {_escape(metric.help)}\n# TYPE {name} {metric.kind}\n"
+    said: str = metric.kind
+    if said == "counter" and name == metric.name:
+        said = "unknown"  # another exporter's name, which OpenMetrics does not allow a counter
+    head = f"# HELP {name} {_escape(metric.help)}\n# TYPE {name} {said}\n"
     # The specification wants the unit to be the end of the family's name.
     if metric.unit and name.endswith("_" + metric.unit):
         head += f"# UNIT {name} {metric.unit}\n"

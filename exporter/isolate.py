@@ -5,13 +5,15 @@ A call that hangs in a driver cannot be cancelled, and a crash in it takes its p
 for a read, a length-prefixed reply answers it. Replies hold plain values and no classes, and come
 from our own child only. After a deadline the parent reports `timeout` and asks nothing more until
 the late reply arrives; it never starts a second child beside a stuck one. A child that died is
-started again at the next read; the runner's backoff sets the pace.
+started again at the next read; the runner's backoff sets the pace. What a child remembers (its own
+counters) comes with each reply and is handed to its successor.
 """
 
 from __future__ import annotations
 
 import io
 import json
+import logging
 import os
 import pickle
 import select
@@ -19,28 +21,36 @@ import signal
 import struct
 import subprocess
 import sys
+import threading
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, BinaryIO, NoReturn
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, BinaryIO, NoReturn, Protocol, runtime_checkable
 
 from exporter import catalogue
 from exporter.clock import Clock
 from exporter.samples import (
     Drop,
+    Event,
     Fault,
     Histogram,
+    Item,
     Malformed,
     Metric,
+    Reason,
+    Released,
     Sample,
     Source,
     SourceError,
+    Spent,
     Value,
 )
 
 _LENGTH = struct.Struct("<I")
 _LARGEST_REPLY = 64 * 1024 * 1024
+_LARGEST_MEMORY = 48_000
 _GRACE = 0.5
-_Keys = tuple[tuple[str, tuple[str, ...]], ...]
+_PARTING = 3.0
+_Labels = tuple[tuple[str, ...], ...]
 
 
 class Isolated:
@@ -49,7 +59,9 @@ class Isolated:
     `name` is a row of the source table and `options` (JSON values) its arguments. `deadline` is
     seconds per read. A child that stays silent for `end_after` seconds is ended once, with
     SIGKILL; `None` means never (ending a process that holds a DCGM profiling session froze the
-    GPU: NVIDIA/dcgm-exporter 84).
+    GPU: NVIDIA/dcgm-exporter 84). `events` is handed what happened, as it is told.
+
+    `release` may be called from any thread, all else from one.
     """
 
     def __init__(
@@ -61,6 +73,7 @@ class Isolated:
         deadline: float,
         clock: Clock,
         end_after: float | None = None,
+        events: Callable[[Event], None] | None = None,
         module: str = "exporter.isolate",
     ) -> None:
         self.name = name
@@ -69,11 +82,15 @@ class Isolated:
         self._deadline = deadline
         self._clock = clock
         self._end_after = end_after
+        self._events = events
         self._module = module
+        self._turn = threading.Lock()
+        self._released_until = 0.0
+        self._memory: bytes | None = None
         self._child: subprocess.Popen[bytes] | None = None
         self._inbox = bytearray()
-        self._keys: _Keys = ()
         self._metrics: tuple[Metric, ...] = ()
+        self._labels: _Labels = ()
         self._asked: float | None = None
         self._ended = False
 
@@ -82,19 +99,49 @@ class Isolated:
         """The child's process number, while there is one."""
         return None if self._child is None else self._child.pid
 
-    def read(self) -> Iterable[Sample | Fault | Drop]:
+    def read(self) -> Iterable[Item]:
         """Ask the child to read once.
 
         Raises `TimeoutError` when it does not answer in time, `SourceError` with the child's own
-        reason when its read failed, and `ConnectionError` when it died.
+        reason when its read failed or while its handles are released, and `ConnectionError` when
+        it died.
         """
+        with self._turn:
+            left = self._released_until - self._clock.monotonic()
+            if left > 0:
+                raise Released(left)
+            return self._read()
+
+    def release(self, seconds: float) -> bool:
+        """End the child, and with it all handles of its driver; read nothing for so long.
+
+        Returns whether it has ended: a call that hangs in the driver keeps it and its handles.
+        Waits for a read under way.
+        """
+        with self._turn:
+            self._released_until = self._clock.monotonic() + seconds
+            if self._child is not None:
+                self._part(self._child)
+            return self._child is None
+
+    def _part(self, child: subprocess.Popen[bytes]) -> None:
+        """Ask a child to end. One that is silent stays ours, to be read from when it comes back."""
+        child.stdin.close()  # type: ignore[union-attr]
+        try:
+            child.wait(_PARTING)
+        except subprocess.TimeoutExpired:
+            return
+        self._child = self._asked = None
+        child.stdout.close()  # type: ignore[union-attr]
+
+    def _read(self) -> Iterable[Item]:
         if self._asked is not None:
             self._drain()
         child = self._child or self._start()
         self._asked = self._clock.monotonic()
         try:
             os.write(child.stdin.fileno(), b"r")  # type: ignore[union-attr]
-        except BrokenPipeError:
+        except (BrokenPipeError, ValueError):  # closed by us when it was released while it hung
             self._bury()
         return self._unpack(self._receive(self._deadline))
 
@@ -113,13 +160,18 @@ class Isolated:
 
     def _start(self) -> subprocess.Popen[bytes]:
         self._inbox.clear()
-        self._keys = ()
+        options = dict(self._options)
+        if self._memory is not None:
+            options["memory"] = _load(self._memory)
+        told = json.dumps(options).encode() + b"\n"
         self._child = subprocess.Popen(  # noqa: S603 - our own interpreter and our own module
-            [sys.executable, "-m", self._module, self.name, json.dumps(self._options)],
+            [sys.executable, "-m", self._module, self.name],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
         os.set_blocking(self._child.stdout.fileno(), False)  # type: ignore[union-attr]
+        # An empty pipe holds 64 KiB, so that this never waits for the child.
+        os.write(self._child.stdin.fileno(), told)  # type: ignore[union-attr]
         return self._child
 
     def _drain(self) -> None:
@@ -130,8 +182,7 @@ class Isolated:
             self._child.kill()  # type: ignore[union-attr]
         try:
             # A late reply may carry a new set of series: it is read, and only its values dropped.
-            for _ in self._unpack(self._receive(0.0)):
-                pass
+            self._unpack(self._receive(0.0))
         except SourceError:
             return
 
@@ -186,18 +237,30 @@ class Isolated:
         how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
         raise ConnectionError(f"child process {child.pid} ended: {how}")
 
-    def _unpack(self, reply: bytes) -> Iterator[Sample | Fault | Drop]:
-        failure, keys, values, faults, drops = _load(reply)
+    def _unpack(self, reply: bytes) -> Iterable[Item]:
+        failure, series, values, faults, drops, events, memory = _load(reply)
         if failure is not None:
-            raise SourceError(*failure)
-        if keys is not None:
-            self._keys = keys
-            self._metrics = tuple(catalogue.FAMILIES[name] for name, _ in keys)
-        return iter([
-            *map(Sample, self._metrics, (labels for _, labels in self._keys), map(_revive, values)),
+            self._fail(*failure)
+        if series is not None:
+            names, self._labels = series
+            self._metrics = tuple([catalogue.FAMILIES[name] for name in names])
+        self._memory = memory
+        if self._events is not None:
+            for event in events:
+                self._events(Event(*event))
+        if tuple in set(map(type, values)):
+            values = map(_revive, values)
+        return [
+            *map(Sample, self._metrics, self._labels, values),
             *(Fault(*fault) for fault in faults),
             *(Drop(*drop) for drop in drops),
-        ])  # fmt: skip
+        ]  # fmt: skip
+
+    def _fail(self, reason: Reason, detail: str, spent: bool) -> NoReturn:  # noqa: FBT001
+        """Say why the child could not read; one that can never read again is let go."""
+        if spent and self._child is not None:
+            self._part(self._child)
+        raise SourceError(reason, detail)
 
 
 class _PlainUnpickler(pickle.Unpickler):
@@ -218,27 +281,61 @@ def _revive(value: Any) -> Value:
     return Histogram(*value) if type(value) is tuple else value
 
 
+@runtime_checkable
+class Remembers(Protocol):
+    """A source that can tell a later process of itself what it knows."""
+
+    def memory(self) -> object:
+        """Return it as JSON can hold it; the successor gets it as its option `memory`."""
+
+
 class _Answerer:
     """The child's side: reads its source when asked, and says what came of it."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
-        self._keys: _Keys | None = None
+        self._memory = source.memory if isinstance(source, Remembers) else None
+        self._metrics: tuple[Metric, ...] | None = None
+        self._labels: _Labels = ()
 
     def answer(self) -> bytes:
         """Read once and return the reply; the set of series is only told when it changed."""
         items = list(self._source.read())
-        samples = [item for item in items if isinstance(item, Sample)]
-        keys = tuple((sample.metric.name, sample.labels) for sample in samples)
-        told = None if keys == self._keys else keys
-        self._keys = keys
+        samples = [item for item in items if type(item) is Sample]
+        others = [item for item in items if type(item) is not Sample]
         return pickle.dumps((
             None,
-            told,
-            tuple(tuple(v) if isinstance(v, Histogram) else v for _, _, v in samples),
-            tuple(tuple(item) for item in items if isinstance(item, Fault)),
-            tuple(tuple(item) for item in items if isinstance(item, Drop)),
+            self._news(samples),
+            tuple([tuple(v) if type(v) is Histogram else v for _, _, v in samples]),
+            tuple(tuple(item) for item in others if isinstance(item, Fault)),
+            tuple(tuple(item) for item in others if isinstance(item, Drop)),
+            tuple(tuple(item) for item in others if isinstance(item, Event)),
+            self._remembered(),
         ))  # fmt: skip
+
+    def _news(self, samples: list[Sample]) -> tuple[tuple[str, ...], _Labels] | None:
+        """Return names and labels of the series, unless they are those of the last time."""
+        # In columns: nearly all are the same objects as before, and are compared as such.
+        metrics = tuple([metric for metric, _, _ in samples])
+        labels = tuple([labels for _, labels, _ in samples])
+        if metrics == self._metrics and labels == self._labels:
+            return None
+        self._metrics, self._labels = metrics, labels
+        return tuple([metric.name for metric in metrics]), labels
+
+    def close(self) -> None:
+        """Let the source give back what it holds."""
+        self._source.close()
+
+    def _remembered(self) -> bytes | None:
+        """Return what the source wants its successor to know, if it is small enough to be told.
+
+        Packed once more: the parent only keeps it.
+        """
+        if self._memory is None:
+            return None
+        memory = pickle.dumps(self._memory())
+        return None if len(memory) > _LARGEST_MEMORY else memory
 
 
 def serve(requests: BinaryIO, replies: BinaryIO, make: Callable[[], Source]) -> None:
@@ -247,6 +344,7 @@ def serve(requests: BinaryIO, replies: BinaryIO, make: Callable[[], Source]) -> 
     The runner's arm in this process: like the runner, it catches whatever a source raises.
     """
     answerer: _Answerer | None = None
+    spent = False
     while requests.read(1):
         try:
             answerer = answerer or _Answerer(make())
@@ -255,9 +353,14 @@ def serve(requests: BinaryIO, replies: BinaryIO, make: Callable[[], Source]) -> 
             _, reason, detail = Fault.of("", error)
             if reason == "bug":
                 detail += "\n" + traceback.format_exc()
-            reply = pickle.dumps(((reason, detail), None, (), (), ()))
+            spent = isinstance(error, Spent)
+            reply = pickle.dumps(((reason, detail, spent), None, (), (), (), (), None))
         replies.write(_LENGTH.pack(len(reply)) + reply)
         replies.flush()
+        if spent:
+            break
+    if answerer is not None:
+        answerer.close()
 
 
 def private_output() -> BinaryIO:
@@ -271,12 +374,17 @@ def private_output() -> BinaryIO:
 
 
 def main(arguments: list[str], table: Mapping[str, Callable[..., Source]]) -> None:
-    """Run the child: `arguments` are a name in `table` and its options as JSON."""
+    """Run the child: `arguments` name a row of `table`; its options come first on the input."""
     replies = private_output()
     # The parent decides when we end, by closing the pipe; Ctrl-C and the like go to the parent.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    name, options = arguments[0], json.loads(arguments[1])
-    serve(os.fdopen(0, "rb", buffering=0), replies, lambda: table[name](**options))
+    logging.basicConfig(
+        level=logging.INFO, format=f"%(levelname)s child={arguments[0]} %(message)s"
+    )
+    name = arguments[0]
+    requests = os.fdopen(0, "rb", buffering=0)
+    options = json.loads(requests.readline())
+    serve(requests, replies, lambda: table[name](**options))
 
 
 if __name__ == "__main__":

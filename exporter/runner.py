@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from exporter.board import Slot
 from exporter.clock import Clock
-from exporter.samples import Drop, Fault, Gate, Sample, Snapshot, Source
+from exporter.samples import Drop, Fault, Gate, Item, Released, Sample, Snapshot, Source
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +50,7 @@ class Runner:
         self._clock = clock
         self._gate = Gate(schedule.max_series)
         self._failures = 0
+        self._backs_off = True
         self._due = clock.monotonic()
         self._known: frozenset[tuple[str, str]] = frozenset()
         self._stop = threading.Event()
@@ -94,7 +95,7 @@ class Runner:
         """Read once, publish, and return the seconds to wait before the next read."""
         began, wall = self._clock.monotonic(), self._clock.time()
         self.slot.begin(began)
-        items: list[Sample | Fault | Drop] = []
+        items: list[Item] = []
         fault = self._guard(lambda: items.extend(self.source.read()))
         taken = self._clock.monotonic()
         if fault is not None:
@@ -109,6 +110,7 @@ class Runner:
             act()
         except Exception as error:
             fault = Fault.of("", error)
+            self._backs_off = not isinstance(error, Released)
             if ("", fault.reason) not in self._known:
                 # A bug needs its traceback; an absent device or server needs one line.
                 log.warning(
@@ -120,14 +122,12 @@ class Runner:
         return None
 
     def _fail(self, fault: Fault, taken: float, wall: float, duration: float) -> None:
-        self._failures += 1
+        self._failures = self._failures + 1 if self._backs_off else 0
         self._known = frozenset({("", fault.reason)})
         source = self.source
         self.slot.fail(Snapshot(source.name, source.group, taken, wall, duration, faults=(fault,)))
 
-    def _publish(
-        self, items: list[Sample | Fault | Drop], taken: float, wall: float, duration: float
-    ) -> None:
+    def _publish(self, items: list[Item], taken: float, wall: float, duration: float) -> None:
         self._failures = 0
         faults = tuple(item for item in items if isinstance(item, Fault))
         batch, drops = self._gate.admit([item for item in items if isinstance(item, Sample)])

@@ -12,7 +12,7 @@ import operator
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, Protocol, overload
+from typing import Literal, NamedTuple, Protocol, overload, runtime_checkable
 
 Kind = Literal["gauge", "counter", "histogram", "info"]
 Stability = Literal["stable", "experimental"]
@@ -93,6 +93,23 @@ class Drop(NamedTuple):
     number: int
 
 
+class Event(NamedTuple):
+    """Something that happened once, told by a source that runs in a child process.
+
+    Not a sample: whoever counts such things is handed it. `kind` says what, `about` which device,
+    `code` is the number that came with it, `wall` when it was noticed, in Unix seconds.
+    """
+
+    kind: str
+    about: str
+    code: int
+    wall: float
+
+
+Item = Sample | Fault | Drop | Event
+"""What a source yields. Events come from sources in child processes only."""
+
+
 class Malformed(ValueError):  # noqa: N818 - said of the input, not of us
     """What was read is not what it should be: a page, a file or a reply that makes no sense."""
 
@@ -103,6 +120,20 @@ class SourceError(Exception):
     def __init__(self, reason: Reason, detail: str) -> None:
         super().__init__(detail)
         self.reason: Reason = reason
+
+
+class Spent(SourceError):  # noqa: N818 - said of the process
+    """A read failed, and this process can never read again: its driver library is an old one.
+
+    Raised only by sources in a child process, which then ends; the next read starts another.
+    """
+
+
+class Released(SourceError):  # noqa: N818 - said of the driver
+    """A source has let go of its driver on request, for so many seconds more: no cause to wait."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__("unavailable", f"released on request for another {seconds:.0f} s")
 
 
 def reason_of(error: BaseException) -> Reason:
@@ -131,7 +162,7 @@ class Shape:
     and everyone downstream may compare by identity instead of looking at labels.
     """
 
-    __slots__ = ("counters", "groups", "histograms", "labels", "metrics", "scalars")
+    __slots__ = ("counters", "families", "groups", "histograms", "labels", "metrics", "scalars")
 
     def __init__(self, metrics: tuple[Metric, ...], labels: tuple[tuple[str, ...], ...]) -> None:
         self.metrics = metrics
@@ -143,6 +174,12 @@ class Shape:
         for i, metric in enumerate(metrics):
             groups.setdefault(metric.group, []).append(i)
         self.groups: Mapping[str, tuple[int, ...]] = {g: tuple(ix) for g, ix in groups.items()}
+        families: dict[Metric, list[int]] = {}
+        for i, metric in enumerate(metrics):
+            families.setdefault(metric, []).append(i)
+        self.families: Mapping[Metric, tuple[int, ...]] = {
+            m: tuple(ix) for m, ix in families.items()
+        }
 
     def __len__(self) -> int:
         return len(self.metrics)
@@ -357,11 +394,9 @@ class View:
     def samples(self, metric: Metric) -> list[Sample]:
         """Return the fresh samples of one family, over all sources."""
         return [
-            sample
+            source.batch[i]
             for source in self.sources
-            if metric.group in source.batch.shape.groups
-            for sample in source.batch
-            if sample.metric is metric
+            for i in source.batch.shape.families.get(metric, ())
         ]
 
 
@@ -376,8 +411,16 @@ class Source(Protocol):
     def group(self) -> str:
         """The exposition group that its samples belong to."""
 
-    def read(self) -> Iterable[Sample | Fault | Drop]:
+    def read(self) -> Iterable[Item]:
         """Read once. Yield samples, faults of parts, and drops; raise if nothing could be read."""
 
     def close(self) -> None:
         """Release what the source holds; called once, after the last read."""
+
+
+@runtime_checkable
+class Releasable(Protocol):
+    """A source that can let go of its driver for a while."""
+
+    def release(self, seconds: float) -> bool:
+        """Close all handles and read nothing for so long; tell whether they are closed."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from exporter import catalogue as c
 from exporter.isolate import main
-from exporter.samples import Drop, Fault, Histogram, Sample
+from exporter.samples import Drop, Event, Fault, Histogram, Sample, Spent
 
 
 class Good:
@@ -92,7 +92,65 @@ class Mute(Good):
         return super().read()
 
 
+class Remembers:
+    """Counts its reads, beginning where a former process of it left off.
+
+    `size` makes what it remembers larger; while the file `fail` exists, its reads fail; `closed` is
+    a file that is there once it has been closed.
+    """
+
+    name = "remembers"
+    group = "host"
+
+    def __init__(
+        self, memory: object = None, *, size: int = 0, fail: str = "", closed: str = ""
+    ) -> None:
+        count, self._burden = memory if isinstance(memory, list) else (0, "x" * size)
+        self._count = int(count)
+        self._fail = fail
+        self._closed = closed
+
+    def read(self) -> Iterable[Sample]:
+        self._count += 1
+        if os.path.exists(self._fail):
+            raise PermissionError("no rights")
+        yield c.HOST_CPUS(self._count)
+
+    def memory(self) -> object:
+        return [self._count, self._burden]
+
+    def close(self) -> None:
+        if self._closed:
+            with open(self._closed, "w", encoding="ascii"):
+                pass
+
+
+class Tells(Hangs):
+    """Tells of something that happened, at each read; hangs like its parent."""
+
+    def read(self) -> Iterable[Sample | Fault | Drop | Event]:  # type: ignore[override]
+        yield from super().read()
+        yield Event("xid", "0000:1a:00.0", self._cpus, 1.5)
+
+
+class Wears(Remembers):
+    """Its second read is its last: the library that it has loaded belongs to another driver."""
+
+    def __init__(self, memory: object = None, *, closed: str = "") -> None:
+        super().__init__(memory, closed=closed)
+        self._reads = 0
+
+    def read(self) -> Iterable[Sample]:
+        self._reads += 1
+        if self._reads > 1:
+            raise Spent("unavailable", "the driver was replaced")
+        return super().read()
+
+
 TABLE = {
+    "remembers": Remembers,
+    "tells": Tells,
+    "wears": Wears,
     "mute": Mute,
     "good": Good,
     "hangs": Hangs,

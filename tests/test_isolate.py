@@ -13,9 +13,11 @@ from pathlib import Path
 import pytest
 
 from exporter import catalogue as c
+from exporter import isolate
 from exporter.clock import SystemClock
 from exporter.isolate import Isolated
-from exporter.samples import Drop, Fault, Histogram, Malformed, Sample, SourceError
+from exporter.samples import Drop, Event, Fault, Histogram, Malformed, Sample, SourceError
+from tests.fakes import FakeClock
 
 Make = Callable[..., Isolated]
 
@@ -26,9 +28,11 @@ def make() -> Iterator[Make]:
 
     def build(name: str, deadline: float = 20.0, **options: object) -> Isolated:
         end_after = options.pop("end_after", 0.0)
+        clock = options.pop("clock", None) or SystemClock()
+        events = options.pop("events", None)
         source = Isolated(
-            name, "host", options, deadline=deadline, clock=SystemClock(),
-            end_after=end_after, module="tests.children",  # type: ignore[arg-type]
+            name, "host", options, deadline=deadline, clock=clock,  # type: ignore[arg-type]
+            end_after=end_after, module="tests.children", events=events,  # type: ignore[arg-type]
         )  # fmt: skip
         made.append(source)
         return source
@@ -232,3 +236,198 @@ def test_a_child_that_closes_its_pipe_and_lives_on_is_silent(make: Make) -> None
     assert source.pid == pid
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
+
+
+# ---- what outlives a child ------------------------------------------------------------------
+
+
+def killed(source: Isolated) -> None:
+    """Kill the child and let the parent find out."""
+    assert source.pid is not None
+    os.kill(source.pid, signal.SIGKILL)
+    with pytest.raises(ConnectionError):
+        source.read()
+
+
+def test_what_a_child_remembers_goes_to_its_successor(make: Make) -> None:
+    """Counters that a child makes go on after it was killed: the last reply has their state."""
+    source = make("remembers")
+    assert [value_of(source), value_of(source)] == [1, 2]
+
+    killed(source)
+
+    assert [value_of(source), value_of(source)] == [3, 4]
+
+
+def test_a_failed_read_does_not_forget(make: Make, tmp_path: Path) -> None:
+    """A reply without memory leaves that of the reply before."""
+    fail = tmp_path / "fail"
+    source = make("remembers", fail=str(fail))
+    assert [value_of(source), value_of(source)] == [1, 2]
+    fail.touch()
+    with pytest.raises(SourceError, match="no rights"):
+        source.read()
+    fail.unlink()
+
+    killed(source)
+
+    assert value_of(source) == 3
+
+
+def test_more_than_can_be_handed_over_is_forgotten(make: Make) -> None:
+    """Options go through a pipe that nobody reads yet: too much would stop the parent."""
+    source = make("remembers", size=40_000)
+    assert [value_of(source), value_of(source)] == [1, 2]
+    killed(source)
+    assert value_of(source) == 3, "much is handed over"
+
+    source = make("remembers", size=200_000)
+    assert [value_of(source), value_of(source)] == [1, 2]
+    killed(source)
+    assert value_of(source) == 1, "too much is not"
+
+
+# ---- what happened --------------------------------------------------------------------------
+
+
+def test_events_are_handed_on_once_and_are_no_samples(make: Make, tmp_path: Path) -> None:
+    """Whoever counts such things hears of each; the reader of samples does not."""
+    told: list[Event] = []
+    source = make("tells", gate=str(tmp_path / "gate"), events=told.append)
+
+    items = [*source.read(), *source.read()]
+
+    assert told == [Event("xid", "0000:1a:00.0", 1, 1.5), Event("xid", "0000:1a:00.0", 2, 1.5)]
+    assert not any(isinstance(item, Event) for item in items)
+
+
+def test_events_nobody_wants_do_no_harm(make: Make, tmp_path: Path) -> None:
+    """Without anyone to hear them they are left out."""
+    source = make("tells", gate=str(tmp_path / "gate"))
+
+    assert not any(isinstance(item, Event) for item in source.read())
+
+
+def test_events_of_a_late_reply_are_not_lost(make: Make, tmp_path: Path) -> None:
+    """Its samples are old and thrown away; what happened has happened."""
+    gate = tmp_path / "gate"
+    told: list[Event] = []
+    source = make("tells", gate=str(gate), events=told.append, end_after=None)
+    list(source.read())
+    list(source.read())
+    source._deadline = 0.1
+    with pytest.raises(TimeoutError):
+        source.read()
+    assert [event.code for event in told] == [1, 2]
+
+    gate.touch()
+    source._deadline = 20.0
+    pause = threading.Event()
+    for _ in range(400):
+        try:
+            list(source.read())
+        except TimeoutError:
+            pause.wait(0.05)
+            continue
+        break
+
+    assert [event.code for event in told] == [1, 2, 3, 4]
+
+
+# ---- letting go -----------------------------------------------------------------------------
+
+
+def test_a_child_that_can_never_read_again_ends_and_another_is_started(
+    make: Make, tmp_path: Path
+) -> None:
+    """It says so itself, closes what it has, and the next read finds a new one with its memory."""
+    closed = tmp_path / "closed"
+    source = make("wears", closed=str(closed))
+    assert value_of(source) == 1
+    pid = source.pid
+    assert pid is not None
+
+    with pytest.raises(SourceError, match="the driver was replaced") as caught:
+        source.read()
+
+    assert caught.value.reason == "unavailable"
+    assert source.pid is None
+    assert not alive(pid)
+    assert closed.exists()
+    assert value_of(source) == 2
+
+
+def test_releasing_ends_the_child_and_refuses_reads_for_a_while(make: Make, tmp_path: Path) -> None:
+    """The child closes what it has; reads say for how long; then another one goes on."""
+    closed, clock = tmp_path / "closed", FakeClock()
+    source = make("remembers", closed=str(closed), clock=clock)
+    assert source.release(1) is True, "nothing to release"
+    clock.advance(1)
+    assert [value_of(source), value_of(source)] == [1, 2]
+    pid = source.pid
+    assert pid is not None
+
+    assert source.release(60) is True
+
+    assert not alive(pid)
+    assert closed.exists()
+    clock.advance(20)
+    with pytest.raises(SourceError, match="another 40 s") as caught:
+        source.read()
+    assert caught.value.reason == "unavailable"
+    assert source.pid is None
+    clock.advance(40)
+    assert value_of(source) == 3
+
+
+def test_a_child_that_hangs_is_not_called_released(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has its handles still, and stays the only one; when it comes back, it ends."""
+    monkeypatch.setattr(isolate, "_PARTING", 0.1)
+    gate, clock = tmp_path / "gate", FakeClock()
+    source = make("hangs", gate=str(gate), end_after=None, clock=clock)
+    assert [value_of(source), value_of(source)] == [1, 2]
+    source._deadline = 0.1
+    with pytest.raises(TimeoutError):
+        source.read()
+    child, pid = source._child, source.pid
+    assert child is not None
+
+    assert source.release(60) is False
+    clock.advance(61)
+    for _ in range(2):
+        with pytest.raises(TimeoutError):
+            source.read()
+        assert source.pid == pid
+
+    gate.touch()
+    child.wait(20)
+    source._deadline = 20.0
+    with pytest.raises(ConnectionError, match="exit status 0"):
+        source.read()
+    assert value_of(source) == 1
+    assert source.pid != pid
+
+
+def test_releasing_waits_for_a_read_under_way(make: Make, tmp_path: Path) -> None:
+    """Two threads do not talk to the child at once."""
+    gate = tmp_path / "gate"
+    source = make("hangs", gate=str(gate))
+    assert [value_of(source), value_of(source)] == [1, 2]
+    answers: list[object] = []
+    reader = threading.Thread(target=lambda: answers.append(value_of(source)))
+    reader.start()
+    pause = threading.Event()
+    while source._asked is None:
+        pause.wait(0.01)
+    releaser = threading.Thread(target=lambda: answers.append(source.release(60)))
+    releaser.start()
+    pause.wait(0.1)
+    assert answers == []
+
+    gate.touch()
+    reader.join(20)
+    releaser.join(20)
+
+    assert answers == [3, True]

@@ -12,7 +12,7 @@ from exporter import catalogue as c
 from exporter.board import Board
 from exporter.clock import SystemClock
 from exporter.runner import LONGEST_BACKOFF, Runner, Schedule
-from exporter.samples import Drop, Fault, Sample, SourceView
+from exporter.samples import Drop, Fault, Released, Sample, SourceView
 from tests.fakes import FakeClock, FakeSource
 
 
@@ -220,3 +220,20 @@ def test_a_successor_of_a_successor_waits_as_well() -> None:
 
     assert all(runner.join(10) for runner in runners)
     assert len(inside) == 1
+
+
+def test_a_source_that_was_asked_to_pause_is_read_again_in_time() -> None:
+    """Refusals while a driver is released are no failures to back off from."""
+
+    def released() -> Iterable[Sample]:
+        raise Released(30)
+
+    rig = Rig(FakeSource(act=released), interval=1.0)
+
+    waits = []
+    for _ in range(10):
+        waits.append(rig.step())
+        rig.clock.advance(waits[-1])
+
+    assert waits == [1.0] * 10
+    assert rig.board.view(rig.clock.monotonic()).sources[0].state == "failed"
