@@ -1,0 +1,1 @@
+"""Facts about hardware and drivers, as data files with loaders. Standard library only."""

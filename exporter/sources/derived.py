@@ -1,0 +1,40 @@
+"""A source whose input is the board: it runs one derivation.
+
+So what is derived gets timing, health and a status row like everything else that is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from exporter.clock import Clock
+from exporter.derive import Derivation, Memory
+from exporter.samples import Drop, Fault, Sample, View
+
+
+class DerivedSource:
+    """The samples of one derivation. `view` returns the board at a moment of the monotonic clock.
+
+    Its name is that of the derivation, `derive:hardware`. A reading is seen once if this source is
+    read at least as often as the one that took it; where two fell between rounds, the later one
+    stands for both.
+
+        gpu_peak_flops{gpu="0",uuid="GPU-5a1c...",precision="bf16"} 989400000000000
+    """
+
+    def __init__(self, derivation: Derivation, view: Callable[[float], View], clock: Clock) -> None:
+        self.name = f"derive:{derivation.name}"
+        self.group = derivation.group
+        self._function = derivation.function
+        self._view = view
+        self._clock = clock
+        self._memory = Memory()
+
+    def read(self) -> Iterable[Sample | Fault | Drop]:
+        """Derive once from what is fresh now; nothing where an input is missing."""
+        now = self._clock.monotonic()
+        self._memory.begin(now)
+        return list(self._function(self._view(now), self._memory, now))
+
+    def close(self) -> None:
+        """Hold nothing, so release nothing."""
