@@ -88,7 +88,8 @@ def replay(port: int) -> None:
 def wide(port: int) -> None:
     """Run the daemon with one source of 5,000 series, all of which change at each read."""
     from exporter import catalogue as c
-    from exporter.app import App, Plan
+    from exporter.app import App
+    from exporter.plans import Plan
     from exporter.runner import Schedule
     from exporter.samples import Sample
     from exporter.serve import listen, serve

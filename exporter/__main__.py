@@ -20,8 +20,12 @@ from exporter import __version__
 if TYPE_CHECKING:
     import socket
 
-    from exporter.app import Planner
     from exporter.config import ServerSettings, Settings
+    from exporter.plans import Planner
+    from exporter.samples import View
+
+_ONCE_PATIENCE = 60
+"""Tenths of a second that `once` waits for averages."""
 
 
 class _FailedError(Exception):
@@ -210,15 +214,15 @@ def _log_to_stderr(level: str) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from exporter.app import plan
+    from exporter.plans import plan
 
     return _leave(clean=_daemon(options, plan))
 
 
 def _demo(options: argparse.Namespace) -> int:
-    from exporter.app import demo_plans
+    from exporter.plans import demo_plans
 
-    _courtesy("a made-up node: the fabric and the inference servers are not real")
+    _courtesy("a made-up node: GPUs, fabric and inference servers are not real")
     with demo_plans() as plans:
         clean = _daemon(options, plans)
     return _leave(clean=clean)
@@ -317,6 +321,11 @@ def _once(options: argparse.Namespace) -> int:
     pause = threading.Event()
     while not app.ready():
         pause.wait(0.02)
+    # Averages over time need two readings, and what is derived from them a round of its own.
+    for _ in range(_ONCE_PATIENCE):
+        if _has_windows(app.view()):
+            break
+        pause.wait(0.1)
     page = app.exposition.page((None, options.openmetrics, False))
     for text in summary(app.status(detailed=True)):
         for line in text.split("\n"):
@@ -326,6 +335,16 @@ def _once(options: argparse.Namespace) -> int:
     else:
         _write(page)
     return _leave(clean=app.stop())
+
+
+def _has_windows(view: View) -> bool:
+    """Tell whether the drivers of GPUs have been read often enough, and all has been derived."""
+    gpus = [source for source in view.sources if source.name in {"nvml", "dcgm"}]
+    derived = [source for source in view.sources if source.name.startswith("derive:")]
+    alive = [source for source in gpus if source.state in {"up", "degraded"}]
+    return all(source.health.attempts > 2 for source in alive) and (
+        not alive or all(source.batch or source.health.attempts > 8 for source in derived)
+    )
 
 
 def _print_stats(series: Mapping[str, int], page: bytes, nodes: int) -> None:
@@ -343,13 +362,13 @@ def _print_stats(series: Mapping[str, int], page: bytes, nodes: int) -> None:
 
 
 def _check(options: argparse.Namespace) -> int:
-    from exporter.app import build, plan
     from exporter.clock import SystemClock
     from exporter.config import ConfigError, load
+    from exporter.plans import Estate, build, plan
 
     settings = load(options.file)
     try:
-        plans = plan(settings, SystemClock())
+        plans = plan(settings, Estate(SystemClock()))
         for one in plans:
             build(one).close()
     except ConfigError as error:

@@ -1,234 +1,37 @@
-"""The composition root: builds the daemon from its settings, starts, reloads and stops it.
+"""The daemon as a whole: starts, reloads and stops the sources that its settings ask for.
 
-The only room that knows all the others. Everything that can fail is done before anything is
-changed: a configuration is first turned into plans, and only then into running sources, so that a
-reload either happens whole or not at all. A source whose section did not change is left alone.
+Everything that can fail is done before anything is changed: a configuration is first turned into
+plans (see `plans`), and only then into running sources, so that a reload either happens whole or
+not at all. A source whose section did not change is left alone.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import logging
 import platform
-import re
-import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from exporter import __version__
 from exporter import catalogue as c
 from exporter import status as status_room
 from exporter.board import Board
 from exporter.clock import Clock, SystemClock
-from exporter.config import (
-    ConfigError,
-    InferenceSettings,
-    ServerSettings,
-    Settings,
-    load,
-)
-from exporter.engines import Engine, EngineError, load_engines
+from exporter.config import ConfigError, Settings, load
 from exporter.exposition import Exposition
-from exporter.fetch import HttpFetcher
-from exporter.formats.exposition import Limits
-from exporter.runner import Runner, Schedule
-from exporter.samples import Sample, Source, View
-from exporter.sources.host import HostSource
-from exporter.sources.inference import InferenceSource
-from exporter.sources.network import NetworkSource
-from exporter.sources.process import ProcessSource
-
-if TYPE_CHECKING:
-    from exporter.demo import Demo
+from exporter.nvml.inventory import has_gpus
+from exporter.plans import Estate, Plan, Planner, build, plan
+from exporter.runner import Runner
+from exporter.samples import Releasable, Sample, Source, View
 
 log = logging.getLogger(__name__)
 
 _HEARTBEAT_LIMIT = 30.0
 _STOP_LIMIT = 3.0
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """A source that the settings ask for. Equal fingerprints: nothing about it has changed."""
-
-    name: str
-    group: str
-    schedule: Schedule
-    fingerprint: str
-    make: Callable[[], Source]
-
-
-Planner = Callable[[Settings, Clock], list[Plan]]
-
-
-def plan(settings: Settings, clock: Clock) -> list[Plan]:
-    """Return what the settings ask for; touches no device.
-
-    Raises `ConfigError`.
-    """
-    return list(_plans(settings, clock))
-
-
-def _plans(settings: Settings, clock: Clock) -> Iterator[Plan]:
-    sources, root = settings.sources, Path(settings.root)
-    shared = settings.root
-    if (host := sources.host).enabled:
-        yield Plan(
-            "host", c.HOST, Schedule(host.interval, host.deadline, host.max_series),
-            f"{shared} {host!r}", lambda: HostSource(root),
-        )  # fmt: skip
-    if (network := sources.network).enabled:
-        extra: dict[str, Any] = {}
-        if network.exclude_interfaces is not None:
-            extra["exclude"] = re.compile(network.exclude_interfaces)
-        yield Plan(
-            "network", c.NIC, Schedule(network.interval, network.deadline, network.max_series),
-            f"{shared} {network!r}", lambda: NetworkSource(root, **extra),
-        )  # fmt: skip
-    if (process := sources.process).enabled:
-        yield Plan(
-            "process", c.EXPORTER,
-            Schedule(process.interval, process.deadline, process.max_series),
-            repr(process), ProcessSource,
-        )  # fmt: skip
-    if sources.inference.enabled:
-        yield from _server_plans(sources.inference, clock)
-
-
-def _server_plans(inference: InferenceSettings, clock: Clock) -> Iterator[Plan]:
-    directory = inference.engines_directory
-    try:
-        engines = load_engines(None if directory is None else Path(directory))
-    except (EngineError, OSError) as error:
-        raise ConfigError(f"sources.inference.engines_directory: {error}") from None
-    names = {engine.name for engine in engines} | {"auto"}
-    common = repr(inference.model_copy(update={"servers": ()})) + repr(engines)
-    for at, server in enumerate(inference.servers):
-        if server.engine not in names:
-            known = ", ".join(sorted(names))
-            raise ConfigError(
-                f"sources.inference.servers.{at}.engine: {server.engine!r} is not known;"
-                f" there are {known}"
-            )
-        if not server.enabled:
-            continue
-        timeout = server.timeout or inference.timeout
-        yield Plan(
-            f"inference:{server.name}", c.SERVING,
-            Schedule(
-                server.interval or inference.interval,
-                timeout + 0.5,
-                server.max_series or inference.max_series,
-            ),
-            common + repr(server),
-            _server_maker(inference, at, engines, clock),
-        )  # fmt: skip
-
-
-def _server_maker(
-    inference: InferenceSettings, at: int, engines: tuple[Engine, ...], clock: Clock
-) -> Callable[[], Source]:
-    server = inference.servers[at]
-
-    def make() -> Source:
-        fetcher = HttpFetcher(
-            server.url,
-            timeout=server.timeout or inference.timeout,
-            max_bytes=inference.max_body,
-            token_file=None if server.token_file is None else Path(server.token_file),
-            ca_file=None if server.ca_file is None else Path(server.ca_file),
-            insecure_skip_verify=server.insecure_skip_verify,
-            follow_redirects=server.follow_redirects,
-            clock=clock,
-        )
-        return InferenceSource(
-            server.name,
-            fetcher,
-            engines,
-            engine=server.engine,
-            model_name=server.model_name,
-            allow_destructive_read=server.allow_destructive_read,
-            limits=Limits(
-                max_line_bytes=inference.max_line,
-                max_series=inference.max_page_series,
-                max_label_bytes=inference.max_label,
-            ),
-            clock=clock,
-        )
-
-    return make
-
-
-class _DemoDriver:
-    """Moves the demo's model along with time: a source that brings no samples."""
-
-    name = "demo"
-    group = c.EXPORTER
-
-    def __init__(self, demo: Demo, clock: Clock) -> None:
-        self._demo = demo
-        self._clock = clock
-        self._last = clock.monotonic()
-
-    def read(self) -> Iterable[Sample]:
-        now = self._clock.monotonic()
-        self._demo.step(now - self._last)
-        self._last = now
-        return ()
-
-    def close(self) -> None:
-        pass
-
-
-@contextlib.contextmanager
-def demo_plans() -> Iterator[Planner]:
-    """Give plans for a made-up node: real readers over a fake fabric and fake servers.
-
-    The host is the real one; the network and the inference servers are made up.
-    """
-    from exporter.demo import Demo
-
-    with tempfile.TemporaryDirectory(prefix="flopwatch-demo-") as folder:
-        demo = Demo(Path(folder))
-        for server in demo.page_servers:
-            threading.Thread(target=server.serve_forever, name="demo", daemon=True).start()
-        servers = tuple(
-            ServerSettings(
-                name=name, url=url, engine=engine, allow_destructive_read=engine == "llamacpp"
-            )
-            for name, (engine, url) in demo.servers.items()
-        )
-
-        def plans(settings: Settings, clock: Clock) -> list[Plan]:
-            inference = settings.sources.inference
-            if taken := demo.servers.keys() & {server.name for server in inference.servers}:
-                raise ConfigError(f"sources.inference.servers: the demo has a {min(taken)!r} too")
-            inference = inference.model_copy(update={"servers": (*inference.servers, *servers)})
-            sources = settings.sources.model_copy(update={"inference": inference})
-            made = settings.model_copy(update={"root": str(demo.root), "sources": sources})
-            real = [one for one in plan(settings, clock) if one.name == "host"]
-            fake = [one for one in plan(made, clock) if one.name != "host"]
-            driver = Plan(
-                "demo", c.EXPORTER, Schedule(1.0, 2.0), "demo", lambda: _DemoDriver(demo, clock)
-            )
-            return [*real, *fake, driver]
-
-        try:
-            yield plans
-        finally:
-            demo.close()
-
-
-def build(one: Plan) -> Source:
-    """Return the source of a plan, not yet read. Raises `ConfigError`."""
-    try:
-        return one.make()
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"source {one.name}: {error}") from None
 
 
 def _tell_what_waits(old: Settings, new: Settings) -> None:
@@ -270,11 +73,13 @@ class App:
         self._loaded = False
         self._loaded_at = 0.0
         self._scrapes = 0
+        self._released_until = 0.0
         self._beat = self._clock.monotonic()
         self._born = self._beat
         self._settled = False
         self.settings = Settings()
         self.board = Board()
+        self._estate = Estate(self._clock, self.board)
         self.exposition = Exposition(self.view, self._own, self._clock)
 
     def view(self) -> View:
@@ -337,11 +142,48 @@ class App:
         """Do everything that can fail: read, check, plan, and build the sources that are new."""
         settings = self._adjust(load(self._path))
         try:
-            plans = self._plan(settings, self._clock)
+            self._look(settings)
+            plans = self._plan(settings, self._estate)
             return settings, plans, {one.name: build(one) for one in plans if self._is_new(one)}
         except ConfigError as error:
             prefix = "" if self._path is None else f"{self._path}: "
             raise ConfigError(*(prefix + problem for problem in error.problems)) from None
+
+    def _look(self, settings: Settings) -> bool:
+        """Look whether the machine has GPUs; tell if that is news. What was there once stays."""
+        if self._estate.gpus or not has_gpus(Path(settings.root)):
+            return False
+        self._estate = replace(self._estate, gpus=True)
+        return True
+
+    def notice_gpus(self) -> None:
+        """Start the GPU sources if a driver or a GPU has appeared since the start."""
+        with self._reloading:
+            if not self._look(self.settings):
+                return
+            log.info("a GPU or its driver has appeared")
+            plans = self._plan(self.settings, self._estate)
+            fresh = {one.name: build(one) for one in plans if self._is_new(one)}
+            self._apply(self.settings, plans, fresh)
+
+    def release(self, seconds: float | None = None) -> Mapping[str, bool]:
+        """Let go of all drivers, for so many seconds or as long as the settings say.
+
+        Returns for each source that has a driver whether its handles are closed: a GPU can be
+        reset, a driver unloaded, a MIG layout changed (dcgm-exporter 706).
+        """
+        with self._lock:
+            sources = [runner.source for _, runner in self._running.values()]
+        seconds = self.settings.release if seconds is None else seconds
+        self._released_until = self._clock.monotonic() + seconds
+        released = {
+            source.name: source.release(seconds)
+            for source in sources
+            if isinstance(source, Releasable)
+        }
+        for name, closed in released.items():
+            log.info("source=%s %s", name, "released" if closed else "hangs, cannot be released")
+        return released
 
     def _is_new(self, one: Plan) -> bool:
         former = self._running.get(one.name)
@@ -373,6 +215,9 @@ class App:
             one.name, one.group, one.schedule.deadline, one.schedule.max_age,
             self._clock.monotonic(), former=None if former is None else former.slot,
         )  # fmt: skip
+        left = self._released_until - self._clock.monotonic()
+        if left > 0 and isinstance(source, Releasable):
+            source.release(left)  # a reload must not open what was asked to be closed
         runner = Runner(source, one.schedule, slot, self._clock)
         self._running[one.name] = (one, runner)
         runner.start(former)

@@ -110,13 +110,24 @@ class _Section(BaseModel):
         }
 
 
-class _Timed(_Section):
-    """What every source has: whether it runs, how often, how long a read may take, its cap."""
+class _Rated(_Section):
+    """What every source has: how often it is read, how long a read may take, its cap."""
 
-    enabled: bool = True
     interval: Duration = Field(default="5s", ge=0.1, le=3600)  # type: ignore[assignment]
     deadline: Duration = Field(default="2s", ge=0.05, le=600)  # type: ignore[assignment]
     max_series: int = Field(default=5_000, ge=1, le=1_000_000)
+
+
+class _Timed(_Rated):
+    """A source that runs unless it is switched off."""
+
+    enabled: bool = True
+
+
+class _Detected(_Rated):
+    """A source that runs where there is something for it to read."""
+
+    enabled: bool | Literal["auto"] = "auto"
 
 
 class HostSettings(_Timed):
@@ -147,6 +158,80 @@ class ProcessSettings(_Timed):
     interval: Duration = Field(default="15s", ge=0.1, le=3600)  # type: ignore[assignment]
 
 
+def page_url(value: str) -> str:
+    """Return the address of a metrics page if it is one. Raises `ValueError`."""
+    if re.fullmatch(r"https?://[^\s/?#@]+([/?][^\s#]*)?", value) is None:
+        raise ValueError(
+            "an http:// or https:// address without user name or password is wanted,"
+            " such as http://127.0.0.1:8000/metrics"
+        )
+    try:
+        parts = urlsplit(value)
+        named = bool(parts.hostname) and parts.port != 0
+    except ValueError as error:
+        raise ValueError(f"{str(error)[:1].lower()}{str(error)[1:]}") from None
+    if not named:
+        raise ValueError(f"{value!r} names no host or the port 0")
+    return value
+
+
+class NvmlSettings(_Detected):
+    """GPUs, through the driver's management library."""
+
+    interval: Duration = Field(default="1s", ge=0.1, le=3600)  # type: ignore[assignment]
+    deadline: Duration = Field(default="2s", ge=0.2, le=600)  # type: ignore[assignment]
+    end_after: Duration = Field(default="5m", ge=10, le=86400)  # type: ignore[assignment]
+    expected: int = Field(default=0, ge=0, le=1024)
+    detail: bool = False
+    links: bool = False
+    processes: bool = True
+
+
+class DcgmSettings(_Timed):
+    """GPUs, through DCGM's library: a host engine at `address`, or one in our own process."""
+
+    enabled: bool = False
+    interval: Duration = Field(default="1s", ge=0.1, le=3600)  # type: ignore[assignment]
+    deadline: Duration = Field(default="5s", ge=0.2, le=600)  # type: ignore[assignment]
+    address: str | None = None
+    library: str = ""
+    everything: bool = False
+    preferred: bool = False
+
+
+class DcgmPageSettings(_Section):
+    """GPUs, through the page of a dcgm-exporter."""
+
+    enabled: bool = False
+    interval: Duration = Field(default="15s", ge=0.1, le=3600)  # type: ignore[assignment]
+    max_series: int = Field(default=5_000, ge=1, le=1_000_000)
+    timeout: Duration = Field(default="5s", ge=0.05, le=600)  # type: ignore[assignment]
+    url: str = "http://127.0.0.1:9400/metrics"
+    token_file: PathText | None = None
+    ca_file: PathText | None = None
+    insecure_skip_verify: bool = False
+    preferred: bool = False
+
+    @field_validator("url")
+    @classmethod
+    def _is_http(cls, value: str) -> str:
+        return page_url(value)
+
+
+class KernelLogSettings(_Detected):
+    """The kernel log, where the driver reports its errors (XID)."""
+
+    interval: Duration = Field(default="1s", ge=0.1, le=3600)  # type: ignore[assignment]
+    device: PathText = "dev/kmsg"
+
+
+class DerivedSettings(_Detected):
+    """What is computed from readings: peaks, memory traffic, an estimate of FLOP/s."""
+
+    interval: Duration = Field(default="500ms", ge=0.1, le=3600)  # type: ignore[assignment]
+    precision_hint: Literal["bf16", "fp16", "tf32", "fp8", "fp4", "int8", "fp64_tensor"] = "bf16"
+
+
 class ServerSettings(_Section):
     """One inference server whose metrics page is read."""
 
@@ -167,19 +252,7 @@ class ServerSettings(_Section):
     @field_validator("url")
     @classmethod
     def _is_http(cls, value: str) -> str:
-        if re.fullmatch(r"https?://[^\s/?#@]+([/?][^\s#]*)?", value) is None:
-            raise ValueError(
-                "an http:// or https:// address without user name or password is wanted,"
-                " such as http://127.0.0.1:8000/metrics"
-            )
-        try:
-            parts = urlsplit(value)
-            named = bool(parts.hostname) and parts.port != 0
-        except ValueError as error:
-            raise ValueError(f"{str(error)[:1].lower()}{str(error)[1:]}") from None
-        if not named:
-            raise ValueError(f"{value!r} names no host or the port 0")
-        return value
+        return page_url(value)
 
 
 class InferenceSettings(_Section):
@@ -214,6 +287,11 @@ class InferenceSettings(_Section):
 class SourcesSettings(_Section):
     """All sources."""
 
+    nvml: NvmlSettings = NvmlSettings()
+    dcgm: DcgmSettings = DcgmSettings()
+    dcgm_page: DcgmPageSettings = DcgmPageSettings()
+    kmsg: KernelLogSettings = KernelLogSettings()
+    derived: DerivedSettings = DerivedSettings()
     host: HostSettings = HostSettings()
     network: NetworkSettings = NetworkSettings()
     process: ProcessSettings = ProcessSettings()
@@ -235,7 +313,14 @@ class Settings(_Section):
     root: PathText = "/"
     gzip_level: int = Field(default=1, ge=1, le=9)
     reload: ReloadSettings = ReloadSettings()
+    release: Duration = Field(default="60s", ge=1, le=86400)  # type: ignore[assignment]
+    compat: tuple[Literal["dcgm", "dcgm-4.9", "nvidia_smi"], ...] = ()
     sources: SourcesSettings = SourcesSettings()
+
+    @field_validator("compat", mode="before")
+    @classmethod
+    def _as_tuple(cls, value: object) -> object:
+        return tuple(value) if isinstance(value, list) else value
 
     @field_validator("listen")
     @classmethod

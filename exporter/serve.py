@@ -24,12 +24,14 @@ import uvicorn
 from exporter import catalogue as c
 from exporter.config import ConfigError, address
 from exporter.connection import Connection, Crowd
+from exporter.foreign import COMPAT
 from exporter.web import Services, create_app
 
 if TYPE_CHECKING:
     from exporter.app import App
 
 _LAST_RESORT = 4.5
+_LOOK = 15
 _SWITCH_INTERVAL = 0.0001
 
 
@@ -92,7 +94,9 @@ class _Server(uvicorn.Server):
 
 
 async def serve(app: App, bound: socket.socket, announce: Callable[[], None]) -> bool:
-    """Serve until SIGTERM or SIGINT; SIGHUP reloads. `announce` is called once, when ready.
+    """Serve until SIGTERM or SIGINT; SIGHUP reloads, SIGUSR1 lets go of the drivers.
+
+    `announce` is called once, when ready.
 
     Returns whether all chores have ended: a reload may hang on a dead disk.
     """
@@ -106,13 +110,14 @@ async def serve(app: App, bound: socket.socket, announce: Callable[[], None]) ->
     house = _House(app, chores, announce)
     front = create_app(
         Services(
-            groups=c.GROUPS,
+            groups=(*c.GROUPS, COMPAT),
             cached=app.exposition.cached,
             page=app.exposition.page,
             healthy=app.healthy,
             ready=app.ready,
             status=lambda detailed: app.status(detailed=detailed),
             reload=app.reload if app.settings.reload.http else None,
+            release=app.release,
             scraped=app.scraped,
             executor=executor,
             chores=chores,
@@ -138,6 +143,7 @@ async def serve(app: App, bound: socket.socket, announce: Callable[[], None]) ->
     loop.add_signal_handler(signal.SIGTERM, end)
     loop.add_signal_handler(signal.SIGINT, end)
     loop.add_signal_handler(signal.SIGHUP, house.reload)
+    loop.add_signal_handler(signal.SIGUSR1, lambda: chores.submit(app.release))
     try:
         await server.serve(sockets=[bound])
     finally:
@@ -154,6 +160,7 @@ class _House:
         self._chores = chores
         self._announce: Callable[[], None] | None = announce
         self._ticks = 0
+        self._age = 0
         self._under_way: Future[object] | None = None
         self._again = False
 
@@ -170,12 +177,15 @@ class _House:
             gc.freeze()
             announce()
         self._ticks += 1
+        self._age += 1
         watch = app.settings.reload.watch
         if self._again and not self.busy():
             self.reload()
         elif watch and self._ticks >= watch and not self.busy():
             self._ticks = 0
             self._under_way = self._chores.submit(app.reload_if_changed)
+        elif self._age % _LOOK == 0 and not self.busy():
+            self._under_way = self._chores.submit(app.notice_gpus)
         return 1.0
 
     def reload(self) -> None:

@@ -7,6 +7,7 @@ node itself; callers from the network see error classes only.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -49,6 +50,7 @@ def _source(source: SourceView, *, detailed: bool) -> dict[str, Any]:
 
 
 _IDENTITY: Mapping[Metric, str] = {
+    c.GPU_INFO: "name",
     c.HOST_INFO: "kernel",
     c.NIC_INFO: "device",
     c.LLM_SERVER_INFO: "engine",
@@ -56,13 +58,14 @@ _IDENTITY: Mapping[Metric, str] = {
 
 
 def _found(source: SourceView) -> list[str]:
-    """Return what the source has in front of it: devices, engines, by name."""
-    names = (
-        sample.labels[sample.metric.labels.index(_IDENTITY[sample.metric])]
-        for sample in source.batch
-        if sample.metric in _IDENTITY
-    )
-    return list(dict.fromkeys(names))
+    """Return what the source has in front of it, by name: GPUs of a kind are counted."""
+    names: Counter[str] = Counter()
+    gpus = False
+    for sample in source.batch:
+        if sample.metric in _IDENTITY:
+            names[sample.labels[sample.metric.labels.index(_IDENTITY[sample.metric])]] += 1
+            gpus = gpus or sample.metric is c.GPU_INFO
+    return [f"{n} x {name}" if gpus and n > 1 else name for name, n in names.items()]
 
 
 def summary(document: Mapping[str, Any]) -> Iterator[str]:

@@ -34,8 +34,9 @@ class Services:
 
     `cached` returns a page that is still true, `page` renders one (any thread may call it);
     `status` takes whether the caller may see details; `reload` returns the problems that kept the
-    old configuration in force, and is `None` where it is not offered over HTTP. It runs in
-    `chores`, everything else in `executor`.
+    old configuration in force, and is `None` where it is not offered over HTTP; `release` lets go
+    of the drivers for so many seconds, and says which are closed. These two run in `chores`,
+    everything else in `executor`.
     """
 
     groups: tuple[str, ...]
@@ -45,6 +46,7 @@ class Services:
     ready: Callable[[], bool]
     status: Callable[[bool], Mapping[str, Any]]
     reload: Callable[[], tuple[str, ...]] | None
+    release: Callable[[float | None], Mapping[str, bool]]
     scraped: Callable[[], None]
     executor: Executor
     chores: Executor
@@ -246,6 +248,19 @@ def is_local(scope: Scope) -> bool:
     return _is_loopback(client[0]) and (asked == "localhost" or _is_ip(asked))
 
 
+def _seconds(text: str | None) -> float | None:
+    """Return the seconds of a query, `None` if there are none. Raises `ValueError`."""
+    if text is None:
+        return None
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 1 <= seconds <= 86400:
+        raise ValueError("seconds is a number from 1 to 86400")
+    return seconds
+
+
 def _is_loopback(text: str) -> bool:
     try:
         host = ipaddress.ip_address(text)
@@ -289,12 +304,29 @@ def _build_api(services: Services) -> Callable[[Scope, Receive, Send], Awaitable
         body = json.dumps(document, allow_nan=False, separators=(",", ":"))
         return Response(body, media_type="application/json", headers=guard)
 
+    def foreign(request: Request) -> Response | None:
+        # A browser names the page that sends a POST: no page on the web has a say in this.
+        if is_local(request.scope) and "origin" not in request.headers:
+            return None
+        return JSONResponse({"error": "only from this machine"}, 403)
+
+    async def release(request: Request) -> Response:
+        if (refusal := foreign(request)) is not None:
+            return refusal
+        try:
+            seconds = _seconds(request.query_params.get("seconds"))
+        except ValueError as error:
+            return JSONResponse({"error": str(error)}, 400)
+        loop = asyncio.get_running_loop()
+        released = await loop.run_in_executor(services.chores, services.release, seconds)
+        # 503: a call hangs in the driver, and what it holds cannot be taken from it.
+        return JSONResponse({"released": released}, 200 if all(released.values()) else 503)
+
     async def reload(request: Request) -> Response:
         if services.reload is None:
             return JSONResponse({"error": "switched off (reload.http)"}, 403)
-        # A browser names the page that sends a POST: no page on the web has a say in this.
-        if not is_local(request.scope) or "origin" in request.headers:
-            return JSONResponse({"error": "only from this machine"}, 403)
+        if (refusal := foreign(request)) is not None:
+            return refusal
         loop = asyncio.get_running_loop()
         problems = await loop.run_in_executor(services.chores, services.reload)
         return JSONResponse({"problems": problems}, 500 if problems else 200)
@@ -302,4 +334,5 @@ def _build_api(services: Services) -> Callable[[Scope, Receive, Send], Awaitable
     api.add_route("/status", status_page, methods=["GET"])
     api.add_route("/api/v1/status", status, methods=["GET"])
     api.add_route("/-/reload", reload, methods=["POST"])
+    api.add_route("/-/release", release, methods=["POST"])
     return api

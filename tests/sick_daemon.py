@@ -12,10 +12,10 @@ import threading
 from collections.abc import Callable, Iterable
 
 from exporter import catalogue as c
-from exporter.app import App, Plan
-from exporter.clock import Clock
+from exporter.app import App
 from exporter.config import Settings
 from exporter.isolate import Isolated
+from exporter.plans import Estate, Plan
 from exporter.runner import Schedule
 from exporter.samples import Sample, Source
 from exporter.serve import listen, serve
@@ -24,7 +24,7 @@ from tests.fakes import FakeSource
 DEADLINE = 0.5
 
 
-def plans(settings: Settings, clock: Clock) -> list[Plan]:
+def plans(settings: Settings, estate: Estate) -> list[Plan]:
     reads = iter(range(1, 1_000_000))
 
     def healthy() -> Iterable[Sample]:
@@ -39,7 +39,7 @@ def plans(settings: Settings, clock: Clock) -> list[Plan]:
 
     def child(name: str, **options: object) -> Callable[[], Source]:
         return lambda: Isolated(
-            name, "host", options, deadline=DEADLINE, clock=clock, module="tests.children"
+            name, "host", options, deadline=DEADLINE, clock=estate.clock, module="tests.children"
         )
 
     makers: dict[str, Callable[[], Source]] = {

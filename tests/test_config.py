@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from exporter.app import plan
 from exporter.clock import SystemClock
 from exporter.config import ConfigError, Settings, address, load, parse
+from exporter.plans import Estate, plan
 
 BAD = sorted((Path(__file__).parent / "data/config/bad").glob("*.yaml"))
 EXAMPLE = Path(__file__).parent.parent / "deploy/config.example.yaml"
@@ -21,7 +21,7 @@ def problems_of(path: Path) -> tuple[str, ...]:
     except ConfigError as error:
         return error.problems
     with pytest.raises(ConfigError) as caught:
-        plan(settings, SystemClock())
+        plan(settings, Estate(SystemClock()))
     return tuple(f"{path}: {problem}" for problem in caught.value.problems)
 
 

@@ -25,10 +25,10 @@ QUIET = "sources: {network: {enabled: false}, process: {enabled: false}, inferen
 class Daemon:
     """A daemon in a process of its own, on a free port."""
 
-    def __init__(self, command: list[str], port: int) -> None:
+    def __init__(self, command: list[str], port: int, environment: dict[str, str] | None = None):
         self.port = port
         self.process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
         )
 
     def get(self, path: str, **headers: str) -> tuple[int, str]:

@@ -26,15 +26,15 @@ import psutil
 import pytest
 
 from exporter import catalogue as c
-from exporter.app import App, Plan, plan
+from exporter.app import App
 from exporter.board import Board
-from exporter.clock import Clock
 from exporter.config import Settings
 from exporter.engines import load_engines
 from exporter.exposition import Exposition
 from exporter.fetch import Response
 from exporter.formats.exposition import Reader
 from exporter.isolate import Isolated
+from exporter.plans import Estate, Plan, plan
 from exporter.runner import Runner, Schedule
 from exporter.samples import Sample, Source
 from exporter.sources.inference import InferenceSource
@@ -113,16 +113,17 @@ def measure() -> Round:
     )
 
 
-def plans(settings: Settings, clock: Clock) -> list[Plan]:
+def plans(settings: Settings, estate: Estate) -> list[Plan]:
     """Return the daemon's own plans, and a source in a child process that follows the host's."""
     schedule = Schedule(settings.sources.host.interval, PATIENCE)
     child = Plan(
         "good", c.HOST, schedule, f"good {schedule}",
         lambda: Isolated(
-            "good", c.HOST, {"cpus": 1}, deadline=PATIENCE, clock=clock, module="tests.children"
+            "good", c.HOST, {"cpus": 1}, deadline=PATIENCE, clock=estate.clock,
+            module="tests.children",
         ),
     )  # fmt: skip
-    return [*plan(settings, clock), child]
+    return [*plan(settings, estate), child]
 
 
 def rendered(app: App, sources: int) -> None:

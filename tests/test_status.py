@@ -119,6 +119,22 @@ def test_series_are_counted_as_they_are_written() -> None:
     assert row["series"] == 5 + 1
 
 
+def test_gpus_found_are_counted_by_product() -> None:
+    """Eight boards of a kind are one entry, a ninth of another kind a second one."""
+    at = c.GPU_INFO.labels.index("name")
+
+    def gpu(index: int, name: str) -> Sample:
+        labels = [str(index), f"GPU-{index}", *[""] * (len(c.GPU_INFO.labels) - 2)]
+        labels[at] = name
+        return c.GPU_INFO(1, *labels)
+
+    boards = [*(gpu(i, "NVIDIA H100 80GB HBM3") for i in range(8)), gpu(8, "Tesla T4")]
+    assert told(source("nvml", c.GPU, "up", *boards))["sources"][0]["found"] == [
+        "8 x NVIDIA H100 80GB HBM3",
+        "Tesla T4",
+    ]
+
+
 def test_devices_found_are_named_once() -> None:
     """Every device is named once, in the order of the page, however many ports it has."""
     samples = (nic("mlx5_0"), nic("mlx5_0", "2"), c.NIC_UP(1, "mlx5_9", "1"), nic("eth0", ""))

@@ -197,6 +197,7 @@ def served(site: Site) -> Iterator[Site]:
                 ready=lambda: True,
                 status=lambda _: site.document,
                 reload=None,
+                release=lambda _: {},
                 scraped=lambda: None,
                 executor=executor,
                 chores=executor,

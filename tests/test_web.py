@@ -124,6 +124,7 @@ def services(pages: Pages) -> Iterator[Services]:
             ready=lambda: True,
             status=lambda detailed: {"detailed": detailed},
             reload=None,
+            release=lambda _: {},
             scraped=pages.scraped,
             executor=executor,
             chores=executor,

@@ -1,11 +1,11 @@
 """A made-up GPU node for people without one: `flopwatch demo`.
 
-Fakes stand below the real readers. The daemon reads a fake `/sys` and scrapes fake inference
-servers over HTTP; both are driven by one small physical model. Nothing here knows the daemon, and
-nothing here has a thread: whoever runs a `Demo` calls `step` from time to time and gives each of
-`page_servers` a thread for its `serve_forever`.
+Fakes stand below the real readers. The daemon reads a fake `/sys` and kernel log, asks a fake
+driver library and scrapes fake inference servers over HTTP; all are driven by one small physical
+model. Nothing here knows the daemon, and nothing here has a thread: whoever runs a `Demo` calls
+`step` from time to time and gives each of `page_servers` a thread for its `serve_forever`.
 
-Only `/sys` is fake. `Demo.root` is for the network source; the host source keeps the real root.
+`Demo.root` is for the sources of network, GPUs and kernel log; the host source keeps the real root.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from exporter.demo.engines import (
     llamacpp_page,
     vllm_page,
 )
+from exporter.demo.kernel import KernelFiles
 from exporter.demo.node import Node
+from exporter.demo.nvml import DemoNvml
 from exporter.demo.sysfs import SysfsTree
 
 _WARM_UP = 30.0
@@ -34,9 +36,10 @@ _LONGEST_STEP = 60.0
 class Demo:
     """The node, its files below `directory`, and its servers.
 
-    `root` is what to hand to the network source as the machine's root; `servers` is the engine and
-    the URL of each inference server by name; `page_servers` must be served until `close`. The node
-    has been running for half a minute when this returns, so that there is something to see.
+    `root` is what to hand to sources as the machine's root, `kernel_log` the log below it;
+    `servers` is the engine and the URL of each inference server by name; `page_servers` must be
+    served until `close`. The node has been running for half a minute when this returns, so that
+    there is something to see.
 
     Raises `OSError` if `directory` cannot be written or already holds a demo.
     """
@@ -52,12 +55,14 @@ class Demo:
             self.root.mkdir()
             undo.callback(shutil.rmtree, self.root)
             self._tree = SysfsTree(self.root)
-            self._tree.write(self._node)
+            self._kernel = KernelFiles(self.root)
+            self._write()
             vllm = PageServer(self._locked(vllm_page), VLLM_TYPE)
             undo.callback(vllm.shutdown)
             llamacpp = PageServer(self._locked(llamacpp_page), LLAMACPP_TYPE)
             undo.callback(llamacpp.shutdown)
             self._undo = undo.pop_all()
+        self.kernel_log = self._kernel.log
         self.page_servers: tuple[PageServer, ...] = (vllm, llamacpp)
         self.servers: Mapping[str, tuple[str, str]] = {
             "llama-70b": ("vllm", vllm.url),
@@ -71,11 +76,19 @@ class Demo:
         """
         with self._lock:
             self._node.advance(min(seconds, _LONGEST_STEP))
-        self._tree.write(self._node)
+        self._write()
+
+    def gpu_driver(self) -> DemoNvml:
+        """Return NVIDIA's library as this node has it, for one source."""
+        return DemoNvml(self._node, self._lock)
 
     def close(self) -> None:
         """Stop the servers and remove the files; no harm in calling it twice."""
         self._undo.close()
+
+    def _write(self) -> None:
+        self._tree.write(self._node)
+        self._kernel.write(self._node)
 
     def _locked(self, page: Callable[[Node], bytes]) -> Callable[[], bytes]:
         def locked() -> bytes:

@@ -1,9 +1,10 @@
-"""A made-up GPU node: two inference servers, and the network ports of a training job.
+"""A made-up GPU node: two inference servers, a training job, the GPUs and ports that both use.
 
 Small enough to read, physical enough to look at: times follow from a roofline, queues from the
-times, latencies from the queues. GPUs 0 to 3 serve a 70B model with vLLM, the CPU a 3B model with
-llama.cpp, GPUs 4 to 7 train and use eight InfiniBand rails. How engines and the kernel show all
-this is left to `engines` and `sysfs`.
+times, latencies from the queues, and what the GPUs do from all of it. GPUs 0 to 3 serve a 70B model
+with vLLM, the CPU a 3B model with llama.cpp, GPUs 4 to 7 train and use eight InfiniBand rails. The
+physics of GPUs is in `gpus`; how engines, kernel and driver show all this is left to `engines`,
+`sysfs`, `kernel` and `nvml`.
 
 Everything happens at computed moments, never "once per step of the caller": the same seed gives
 the same node, however the time is cut into pieces (down to a microsecond). A second costs a few
@@ -19,6 +20,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
+
+from exporter.demo.gpus import BANDWIDTH, SLOW, Done, Gpus, Process
 
 _TOKENS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0)
 _STEP_TOKENS = (1.0, *(float(2**n) for n in range(3, 15)))
@@ -137,6 +140,15 @@ class Request:
         return self.prompt + self.produced
 
 
+class Work(NamedTuple):
+    """What a server has had computed so far: seconds, operations, bytes read, tokens."""
+
+    seconds: float = 0.0
+    flops: float = 0.0
+    read: float = 0.0
+    tokens: float = 0.0
+
+
 class Traffic:
     """When requests arrive, and what they want.
 
@@ -204,6 +216,7 @@ class Server:
         self._plan: list[tuple[Request, int]] = []
         self._began = 0.0
         self._ends = math.inf
+        self._done = self._doing = Work()
         self._arrives = traffic.next(0.0)
 
     def advance(self, until: float) -> None:
@@ -215,6 +228,13 @@ class Server:
                 self._finish(now)
             if self._ends == math.inf:
                 self._begin(now)
+
+    def work(self, now: float) -> Work:
+        """Return the work done by a moment up to which all has happened: of a step its share."""
+        if self._ends == math.inf:
+            return self._done
+        share = (now - self._began) / (self._ends - self._began)
+        return Work._make([a + share * b for a, b in zip(self._done, self._doing, strict=True)])
 
     def speeds(self) -> tuple[float, float]:
         """Return prompt and output tokens per second since the last call, 0 if there were none."""
@@ -260,11 +280,15 @@ class Server:
         decoding = sum(not request.todo for request in self.running)
         self.steps += 1
         self.busy_slots += decoding
-        took = self.spec.seconds(computed + decoding, self.held) * self._dice.uniform(0.97, 1.06)
+        spec, tokens = self.spec, computed + decoding
+        took = spec.seconds(tokens, self.held) * self._dice.uniform(0.97, 1.06)
         self._began, self._ends = now, now + took
+        read = spec.weights + spec.kv_bytes * self.held
+        self._doing = Work(took - spec.overhead, 2 * spec.parameters * tokens, read, tokens)
 
     def _finish(self, now: float) -> None:
         began, self._ends = self._began, math.inf
+        self._done = Work._make([a + b for a, b in zip(self._done, self._doing, strict=True)])
         tokens = 0
         for request, share in self._plan:
             request.todo -= share
@@ -368,16 +392,26 @@ RAILS = tuple(f"mlx5_{n}" for n in range(8))
 _SLOW, _WEAK = 5, 3
 # A 13B model, sharded: two gathers and one scatter of bf16 weights in each step, two rails a GPU.
 _VOLUME = 3 * 2 * 13_000_000_000 // 2
-_COMPUTING = 6 * 13e9 * 16_384 / (989e12 * 0.45)
-_RAIL = 46e9
-_CHECKPOINT_STEPS, _CHECKPOINT = 50, 2_800_000_000
+_STEP_FLOPS = 6 * 13e9 * 16_384
+_COMPUTING = _STEP_FLOPS / (989e12 * 0.45)
+_RAIL = 28e9  # of 50e9: two rails share a GPU's PCIe link
+_CHECKPOINT_STEPS, _CHECKPOINT, _SAVING = 50, 2_800_000_000, 4.0
+
+
+class Phases(NamedTuple):
+    """Seconds that a trainer has spent saving and computing, and the steps it has computed."""
+
+    saving: float
+    computing: float
+    steps: float
 
 
 class Fabric:
     """The ports, driven by a training job: compute, then exchange over all rails, then again.
 
     Rail 5 is slow (a bad cable: symbol errors), and all wait for it. Rail 3 goes down now and then
-    and the job stands still. Data and checkpoints go over a RoCE bond of two ports.
+    and the job stands still. Data and checkpoints go over a RoCE bond of two ports; nothing is
+    computed while a checkpoint is written.
     """
 
     def __init__(self, dice: Random) -> None:
@@ -388,6 +422,7 @@ class Fabric:
         self._downs = self._notices = 0
         self._waits, self._symbols, self._resent = [0] * 8, [0] * 8, [0] * 8
         self.steps = 0
+        self._past = Phases(0.0, 0.0, 0)
         self._begin(0.0)
 
     def advance(self, until: float) -> None:
@@ -397,9 +432,20 @@ class Fabric:
             self._begin(self._ends)
         self._now = until
 
+    def phases(self, speed: float = 1.0) -> Phases:
+        """Return what a GPU that computes that much faster than the slowest one has spent."""
+        past, now = self._past, self._now
+        computing = self._computing / speed
+        part = min(1.0, max(0.0, (now - self._computes) / computing))
+        return Phases(
+            past.saving + (min(now, self._computes) - self._began),
+            past.computing / speed + part * computing,
+            past.steps + part,
+        )
+
     def ports(self) -> Mapping[str, Port]:
         """Return the RDMA ports as they are now, by device."""
-        saved = self.steps // _CHECKPOINT_STEPS * _CHECKPOINT
+        saved = round(self.phases().saving / _SAVING * _CHECKPOINT)
         rails = {name: self._rail(rail) for rail, name in enumerate(RAILS)}
         bond = Port(
             infiniband=False,
@@ -415,6 +461,11 @@ class Fabric:
             "bond0": Interface(200_000, self._flow(4e6), self._flow(1.5e6), hardware=False),
             "eno1": Interface(1_000, self._flow(40e3), self._flow(25e3)),
         }
+
+    def moved(self, *rails: int) -> tuple[int, int]:
+        """Return the bytes that some rails have sent and received together."""
+        ports = [self._rail(rail) for rail in rails]
+        return sum(port.sent for port in ports), sum(port.received for port in ports)
 
     def _rail(self, rail: int) -> Port:
         part = (self._now - self._talks) * self._rates[rail]
@@ -442,7 +493,10 @@ class Fabric:
             self._down = (at, at + dice.uniform(60, 120))
             self._outage = at + dice.uniform(1200, 2400)
             self._downs += 1
-        self._talks = max(at + _COMPUTING * dice.uniform(0.97, 1.05), self._down[1] + 2)
+        saves = self.steps > 0 and self.steps % _CHECKPOINT_STEPS == 0
+        self._began, self._computes = at, at + _SAVING * saves
+        self._computing = _COMPUTING * dice.uniform(0.97, 1.05)
+        self._talks = max(self._computes + self._computing, self._down[1] + 2)
         self._rates = [_RAIL * dice.uniform(0.97, 1.0) for _ in RAILS]
         self._rates[_SLOW] *= dice.uniform(0.55, 0.75)
         self._ends = self._talks + _VOLUME / min(self._rates)
@@ -451,6 +505,12 @@ class Fabric:
         """Count a step that is over, and what went wrong in it."""
         dice = self._dice
         self.steps += 1
+        past = self._past
+        self._past = Phases(
+            past.saving + (self._computes - self._began),
+            past.computing + self._computing,
+            self.steps,
+        )
         for rail in range(len(RAILS)):
             self._waits[rail] += dice.randint(300_000, 500_000) if rail == _SLOW else 10_000
         if dice.random() < 0.15:
@@ -462,6 +522,18 @@ class Fabric:
             self._notices += dice.randint(20, 200)
 
 
+_SERVING, _TRAINING = 4, 4
+# What a token costs between four GPUs: two reductions in each of 80 layers, 8192 values of bf16,
+# each of which a GPU sends one and a half times.
+_REDUCED = 80 * 2 * 8192 * 2 * 1.5
+# Bytes beside weights and cache: activations, graphs, contexts.
+_WORKSPACE = 10e9
+_TRAINER = 71_400_000_000
+# The slow GPU's clock is lower by so much, and the others wait for it in each step.
+_FASTER = 1.08
+_EXCHANGING = 0.13  # SMs that NCCL takes, also while it waits
+
+
 class Node:
     """The node. `born` is the Unix time at which it starts; `now` seconds since then."""
 
@@ -471,6 +543,7 @@ class Node:
         self.fabric = Fabric(_dice(seed, "fabric"))
         self.vllm = self._server(seed, _LARGE, rate=3.6, agents=0.3, longest=32_000)
         self.llamacpp = self._server(seed, _SMALL, rate=0.2, agents=0.0, longest=4_096)
+        self.gpus = Gpus(_dice(seed, "gpus"), _jobs())
 
     def advance(self, seconds: float) -> None:
         """Let time pass. Raises `ValueError` if it is to go back."""
@@ -478,15 +551,77 @@ class Node:
             raise ValueError(f"time does not go back: {seconds} seconds")
         # rounded, so that ten tenths of a second are a second
         self.now = round(self.now + seconds, 6)
-        self.vllm.advance(self.now)
-        self.llamacpp.advance(self.now)
-        self.fabric.advance(self.now)
+        while (moment := self.gpus.next) <= self.now:
+            self._pass(moment)
+            self.gpus.tick(self._done(moment))
+        self._pass(self.now)
+
+    def _pass(self, until: float) -> None:
+        self.vllm.advance(until)
+        self.llamacpp.advance(until)
+        self.fabric.advance(until)
+
+    def _done(self, now: float) -> Mapping[int, Done]:
+        """Return what each GPU has done by now."""
+        served = _served(self.vllm.work(now))
+        done = dict.fromkeys(range(_SERVING), served)
+        for index in range(_TRAINING):
+            gpu = _SERVING + index
+            phases = self.fabric.phases(1.0 if gpu == SLOW else _FASTER)
+            sent, received = self.fabric.moved(2 * index, 2 * index + 1)
+            done[gpu] = _trained(now, phases, sent, received)
+        return done
 
     def _server(self, seed: int, spec: Spec, *, rate: float, agents: float, longest: int) -> Server:
         dice = _dice(seed, f"server {spec.name}")
         wishes = _dice(seed, f"traffic {spec.name}")
         traffic = Traffic(wishes, self.born, rate=rate, agents=agents, longest=longest)
         return Server(spec, traffic, dice)
+
+
+def _jobs() -> list[Process]:
+    """Return the process on each GPU; the kernel cuts names off after 15 letters."""
+    spec = _LARGE
+    memory = (spec.weights + spec.kv_bytes * spec.kv_tokens) / _SERVING + _WORKSPACE
+    workers = [Process(41_210 + n, "VLLM::Worker_TP", int(memory)) for n in range(_SERVING)]
+    trainers = [Process(52_304 + n, "pt_main_thread", _TRAINER) for n in range(_TRAINING)]
+    return [*workers, *trainers]
+
+
+def _served(work: Work) -> Done:
+    """Return what each GPU has done for a server that is split over `_SERVING` of them."""
+    return Done(
+        flops=work.flops / _SERVING,
+        memory=work.read / _SERVING,
+        kernels=work.seconds,
+        sms=0.86 * work.seconds,
+        warps=0.24 * work.seconds,
+        nvlink=_REDUCED * work.tokens,
+        sent=2e6 * work.seconds,
+        received=4e6 * work.seconds,
+    )
+
+
+def _trained(now: float, phases: Phases, sent: float, received: float) -> Done:
+    """Return what a GPU has done for the trainer; `sent` and `received` are its rails' bytes.
+
+    What comes in over the rails is handed on to the three others in the node, and each byte that
+    comes or goes passes through the memory. A GPU that has nothing to do but wait for others runs
+    a kernel that asks whether they are there.
+    """
+    saving, computing, steps = phases
+    waiting = now - saving - computing  # or exchanging, which looks the same from here
+    saved = saving / _SAVING * _CHECKPOINT / _TRAINING
+    return Done(
+        flops=_STEP_FLOPS * steps,
+        memory=0.36 * BANDWIDTH * computing + 7 * sent + received,
+        kernels=now - saving,
+        sms=0.93 * computing + _EXCHANGING * waiting,
+        warps=0.28 * computing + 0.02 * waiting,
+        nvlink=3 * sent,
+        sent=sent + saved,
+        received=received + 20e6 * now,
+    )
 
 
 def _dice(seed: int, purpose: str) -> Random:

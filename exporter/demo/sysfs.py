@@ -2,7 +2,7 @@
 
 Names, texts and units are those of a DGX-class node with ConnectX-7 cards, so that the real reader
 reads it: data counters in words of four octets, narrow error counters that stop at their top, the
-driver's fallback rate on a port that is down. There is nothing else below the root: no `/proc`.
+driver's fallback rate on a port that is down. What else is below the root is written by `kernel`.
 """
 
 from __future__ import annotations

@@ -1,0 +1,40 @@
+"""What can be seen of GPUs without their driver: the PCI bus, and the driver's own files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_TRACES = (
+    "proc/driver/nvidia/version", "sys/module/nvidia", "dev/nvidiactl", "dev/nvidia0", "dev/dxg",
+    "dev/nvmap",
+)  # fmt: skip
+"""What a driver leaves: on servers, under WSL (dxg), on boards with the GPU on no bus (nvmap)."""
+
+
+def has_gpus(root: Path) -> bool:
+    """Tell whether the machine has an NVIDIA GPU or a driver for one."""
+    here = Path("/")
+    return (
+        any((root / trace).exists() for trace in _TRACES)
+        or any((here / trace).exists() for trace in _TRACES if trace.startswith("dev/"))
+        or gpus_on_bus(root) > 0
+    )
+
+
+def gpus_on_bus(root: Path) -> int:
+    """Return how many NVIDIA GPUs the kernel has on its PCI buses.
+
+    A GPU that has fallen off the bus is still listed here, which is how it is missed. Virtual
+    functions of a GPU (for vGPU) are no GPUs of their own.
+    """
+    found = 0
+    for device in (root / "sys/bus/pci/devices").glob("*"):
+        try:
+            vendor = (device / "vendor").read_text(encoding="ascii").strip()
+            kind = (device / "class").read_text(encoding="ascii").strip()
+        except (OSError, UnicodeDecodeError):
+            continue
+        if (device / "physfn").exists():
+            continue
+        found += vendor == "0x10de" and kind.startswith(("0x0300", "0x0302"))
+    return found

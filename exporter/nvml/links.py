@@ -1,0 +1,283 @@
+"""The wires of a GPU: NVLink, chip-to-chip links, PCIe traffic.
+
+Counters differ by generation; which there are is found out once, by asking. Sums over links are
+made here, from the last value of each link: a link that no longer answers keeps its share, so that
+a sum never falls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from exporter import catalogue as c
+from exporter.nvml import readings as r
+from exporter.nvml.device import Page, Want, converted, supported_fields
+from exporter.nvml.driver import (
+    ALL_LINKS,
+    GONE,
+    OVER,
+    UNSUPPORTED,
+    Driver,
+    FieldAnswer,
+    Handle,
+    NvmlError,
+)
+from exporter.samples import Metric
+
+_MOST_LINKS = 32
+_RECEIVE = (c.GPU_NVLINK_RECEIVE_BYTES_TOTAL, c.GPU_NVLINK_LINK_RECEIVE_BYTES_TOTAL)
+_TRANSMIT = (c.GPU_NVLINK_TRANSMIT_BYTES_TOTAL, c.GPU_NVLINK_LINK_TRANSMIT_BYTES_TOTAL)
+
+
+class _Count(NamedTuple):
+    """What a link's counter becomes: a sum over all links, and a series of its own."""
+
+    total: Metric | None
+    of_link: Metric
+    labels: tuple[str, ...]
+    unit: r.Unit
+
+
+def _errors_of(cause: str) -> _Count:
+    return _Count(c.GPU_NVLINK_ERRORS_TOTAL, c.GPU_NVLINK_LINK_ERRORS_TOTAL, (cause,), r.TIMES)
+
+
+class Links:
+    """The NVLinks of one GPU. `each` asks for series of each link beside the sums."""
+
+    def __init__(self, driver: Driver, handle: Handle, page: Page, *, each: bool) -> None:
+        self._driver = driver
+        self._handle = handle
+        self._page = page
+        self._each = each
+        self._last: dict[tuple[Metric, tuple[str, ...]], dict[int, float]] = {}
+        self._states = self._active_calls()
+        self._error_calls: list[tuple[int, str, Callable[[], Any]]] = []
+        self.count = len(self._states)
+        self.counts_bytes = False
+
+    def wants(self) -> Iterator[tuple[int, Want]]:
+        """Yield the fields to ask for, each with its beat."""
+        if not self.count:
+            return
+        self._page.put(c.GPU_NVLINK_LINKS, (), self.count)
+        yield from self._bytes()
+        yield from self._errors()
+        if self._each and self._supports([(r.LINK_RATE[0], 0)]):
+            number, unit = r.LINK_RATE
+            for link in range(self.count):
+                place = self._page.place(c.GPU_NVLINK_LINK_RATE_BYTES_PER_SECOND, (str(link),))
+                yield r.SLOW, place.want(number, unit, link)
+
+    def read(self) -> None:
+        """Ask for the state of each link, and count errors where they are no fields."""
+        up = 0
+        known = False
+        (gives,) = r.LINK_STATE.gives
+        for link, call in enumerate(self._states):
+            state = self._asked(call)
+            known = known or state is not None
+            up += state == 1
+            if self._each:
+                self._page.set(gives.metric, (str(link),), state, gives.unit)
+        # A link that answers an error while others answer is not up; if none answers, who knows.
+        self._page.set(c.GPU_NVLINK_LINKS_UP, (), up if known else None, r.FEW)
+        for link, cause, call in self._error_calls:
+            self._count(_errors_of(cause), link, self._asked(call))
+
+    def finish(self) -> None:
+        """Make the sums of what has been read."""
+        for (metric, labels), by_link in self._last.items():
+            self._page.put(metric, labels, sum(by_link.values()))
+
+    def _active_calls(self) -> list[Callable[[], Any]]:
+        """Return a call for the state of each link that the GPU has."""
+        count = self._told_count()
+        calls = []
+        row = r.LINK_STATE
+        for link in range(_MOST_LINKS if count is None else count):
+            try:
+                call = self._driver.bind(row.function, row.answer, self._handle, link)
+                exists = call() in {0, 1}
+            except NvmlError as error:
+                if error.code in OVER | GONE:
+                    raise
+                # Not told how many there are: the first that does not exist ends the search.
+                if count is None or error.code in UNSUPPORTED - {3}:
+                    break
+                exists = True
+            if count is None and not exists:
+                break
+            calls.append(call)
+        return calls
+
+    def _told_count(self) -> int | None:
+        if not self._supports([(r.LINK_COUNT, 0)]):
+            return None
+        (answer,) = self._driver.fields(self._handle, [(r.LINK_COUNT, 0)])()
+        return None if answer.code or answer.value > _MOST_LINKS else int(answer.value)
+
+    def _bytes(self) -> Iterator[tuple[int, Want]]:
+        for receive, transmit, unit in r.LINK_BYTES:
+            sides = ((receive, _RECEIVE), (transmit, _TRANSMIT))
+            together = self._supports([(receive, ALL_LINKS), (transmit, ALL_LINKS)])
+            apart = self._supports([(receive, 0), (transmit, 0)])
+            if not together and not apart:
+                continue
+            self.counts_bytes = True
+            for number, (total, of_link) in sides:
+                if together:
+                    yield r.FAST, self._page.place(total).want(number, unit, ALL_LINKS)
+                if apart and (self._each or not together):
+                    count = _Count(None if together else total, of_link, (), unit)
+                    yield r.FAST, self._counted(number, count)
+            return
+
+    def _errors(self) -> Iterator[tuple[int, Want]]:
+        for generation in r.LINK_ERRORS:
+            some = [one for one in generation if self._supports([(one.number, 0)])]
+            for number, cause in some:
+                yield r.SLOW, self._counted(number, _errors_of(cause))
+            if some:
+                return
+        for number, cause in r.LINK_ERROR_CALLS:
+            for link in range(self.count):
+                try:
+                    call = self._driver.bind(
+                        "nvmlDeviceGetNvLinkErrorCounter", "u64", self._handle, link, number
+                    )
+                    call()
+                except NvmlError as error:
+                    if error.code in OVER | GONE:
+                        raise
+                    continue
+                self._error_calls.append((link, cause, call))
+
+    def _supports(self, numbers: Sequence[tuple[int, int]]) -> bool:
+        return len(supported_fields(self._driver, self._handle, numbers)) == len(numbers)
+
+    def _counted(self, number: int, count: _Count) -> Want:
+        """Return a counter that each link has."""
+
+        def take(answers: Sequence[FieldAnswer]) -> None:
+            for link, (code, raw, _) in enumerate(answers):
+                self._count(count, link, None if code else raw)
+
+        return Want(number, tuple(range(self.count)), take)
+
+    def _count(self, count: _Count, link: int, raw: float | None) -> None:
+        total, of_link, labels, unit = count
+        if self._each:
+            self._page.set(of_link, (str(link), *labels), raw, unit)
+        value = None if raw is None else converted(raw, unit)
+        if total is not None and value is not None:
+            self._last.setdefault((total, labels), {})[link] = value
+
+    def _asked(self, call: Callable[[], Any]) -> Any:
+        try:
+            return call()
+        except NvmlError as error:
+            if error.code in OVER | GONE:
+                raise
+            return None
+
+
+class ChipToChip:
+    """The links between GPU and CPU of a superchip."""
+
+    def __init__(self, driver: Driver, handle: Handle, page: Page) -> None:
+        self._page = page
+        self._up: dict[int, float] = {}
+        self._bandwidth: dict[int, float] = {}
+        self._errors: dict[str, dict[int, float]] = {}
+        self.count = 0
+        if supported_fields(driver, handle, [(170, 0)]):
+            (answer,) = driver.fields(handle, [(170, 0)])()
+            self.count = 0 if answer.code else min(int(answer.value), _MOST_LINKS)
+        self._supported = supported_fields(
+            driver, handle,
+            [(n, 0) for n in (r.C2C_STATUS, r.C2C_BANDWIDTH[0], *(n for n, _ in r.C2C_ERRORS))],
+        ) if self.count else frozenset()  # fmt: skip
+
+    def wants(self) -> Iterator[tuple[int, Want]]:
+        """Yield the fields to ask for, each with its beat."""
+        for link in range(self.count):
+            if (r.C2C_STATUS, 0) in self._supported:
+                yield r.SLOW, self._noted(r.C2C_STATUS, link, self._up, r.FLAG)
+            if (r.C2C_BANDWIDTH[0], 0) in self._supported:
+                yield (
+                    r.SLOW,
+                    self._noted(r.C2C_BANDWIDTH[0], link, self._bandwidth, r.C2C_BANDWIDTH[1]),
+                )
+            for number, cause in r.C2C_ERRORS:
+                if (number, 0) in self._supported:
+                    kept = self._errors.setdefault(cause, {})
+                    yield r.SLOW, self._noted(number, link, kept, r.TIMES, keep=True)
+
+    def finish(self) -> None:
+        """Make the sums of what has been read."""
+        if self._up:
+            self._page.put(c.GPU_C2C_LINKS_UP, (), sum(self._up.values()))
+        if self._bandwidth:
+            active = [self._bandwidth.get(n, 0) for n in range(self.count) if self._up.get(n, 1)]
+            self._page.put(c.GPU_C2C_BANDWIDTH_BYTES_PER_SECOND, (), sum(active))
+        for cause, by_link in self._errors.items():
+            if by_link:
+                self._page.put(c.GPU_C2C_ERRORS_TOTAL, (cause,), sum(by_link.values()))
+
+    def _noted(
+        self, number: int, link: int, kept: dict[int, float], unit: r.Unit, *, keep: bool = False
+    ) -> Want:
+        def take(answers: Sequence[FieldAnswer]) -> None:
+            ((code, raw, _),) = answers
+            value = None if code else converted(raw, unit)
+            if value is not None:
+                kept[link] = value
+            elif not keep:
+                kept.pop(link, None)
+
+        return Want(number, (link,), take)
+
+
+class Pcie:
+    """PCIe traffic: counters of bytes where there are any, else samples of the rate.
+
+    `gpm` tells that the traffic is measured there, which spares the calls that block.
+    """
+
+    def __init__(self, driver: Driver, handle: Handle, page: Page, *, gpm: bool) -> None:
+        self._page = page
+        numbers = [(number, 0) for number, _ in r.PCIE_BYTES]
+        self._fields = len(supported_fields(driver, handle, numbers)) == len(numbers) and all(
+            answer.wide for answer in driver.fields(handle, numbers)()
+        )
+        self.counts_bytes = self._fields
+        self._calls: list[tuple[Metric, Callable[[], Any]]] = []
+        if not self._fields and not gpm:
+            for number, metric in r.PCIE_RATES:
+                try:
+                    call = driver.bind("nvmlDeviceGetPcieThroughput", "u32", handle, number)
+                    call()
+                except NvmlError as error:
+                    if error.code in OVER | GONE:
+                        raise
+                    continue
+                self._calls.append((metric, call))
+
+    def wants(self) -> Iterator[tuple[int, Want]]:
+        """Yield the fields to ask for, each with its beat."""
+        if self._fields:
+            for number, metric in r.PCIE_BYTES:
+                yield r.FAST, self._page.place(metric).want(number, r.BYTES_COUNTED)
+
+    def read(self) -> None:
+        """Sample the rates, if that is all there is. Blocks for 20 ms for each direction."""
+        for metric, call in self._calls:
+            try:
+                raw = call()
+            except NvmlError as error:
+                if error.code in OVER | GONE:
+                    raise
+                raw = None
+            self._page.set(metric, (), raw, r.KILOBYTES_PER_SECOND)

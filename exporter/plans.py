@@ -1,0 +1,396 @@
+"""What the settings ask for, as plans: each says how a source is made, and how often it is read.
+
+The composition root: the only room that knows all the others. `app` runs what is planned here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import re
+import socket
+import tempfile
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from exporter import catalogue as c
+from exporter.board import Board
+from exporter.clock import Clock
+from exporter.config import (
+    ConfigError,
+    DcgmPageSettings,
+    InferenceSettings,
+    ServerSettings,
+    Settings,
+)
+from exporter.derive import Derivation, hardware
+from exporter.engines import Engine, EngineError, load_engines
+from exporter.fetch import HttpFetcher
+from exporter.formats.exposition import Limits
+from exporter.isolate import Isolated
+from exporter.reference.accelerators import load as load_accelerators
+from exporter.reference.xids import load as load_xids
+from exporter.runner import Schedule
+from exporter.samples import Sample, Source
+from exporter.sources.dcgm_page import DcgmPageSource
+from exporter.sources.derived import DerivedSource
+from exporter.sources.fallback import Fallback
+from exporter.sources.host import HostSource
+from exporter.sources.inference import InferenceSource
+from exporter.sources.kmsg import KernelLogSource
+from exporter.sources.network import NetworkSource
+from exporter.sources.process import ProcessSource
+from exporter.xids import XidLedger
+
+if TYPE_CHECKING:
+    from exporter.demo import Demo
+
+
+class Roster:
+    """Index and UUID of each GPU by its PCI address; what has been seen once is remembered.
+
+    The kernel log speaks of GPUs by address, and mostly of those that no longer answer.
+    """
+
+    def __init__(self, board: Board, clock: Clock) -> None:
+        self._board = board
+        self._clock = clock
+        self._seen: dict[str, tuple[str, str]] = {}
+
+    def __call__(self) -> Mapping[str, tuple[str, str]]:
+        """Return all that have been seen."""
+        at = c.GPU_INFO.labels.index("pci_bus_id")
+        for sample in self._board.view(self._clock.monotonic()).samples(c.GPU_INFO):
+            gpu, uuid = sample.labels[:2]
+            if sample.labels[at]:
+                self._seen[sample.labels[at]] = (gpu, uuid)
+        return self._seen
+
+
+@dataclass(frozen=True)
+class Estate:
+    """What sources are given beside their settings; it outlives a reload.
+
+    `gpus` tells whether the machine has a GPU driver, or a GPU.
+    """
+
+    clock: Clock
+    board: Board = field(default_factory=Board)
+    ledger: XidLedger = field(default_factory=lambda: XidLedger(load_xids()))
+    gpus: bool = False
+
+    @functools.cached_property
+    def roster(self) -> Roster:
+        """The GPUs that have been seen."""
+        return Roster(self.board, self.clock)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A source that the settings ask for. Equal fingerprints: nothing about it has changed."""
+
+    name: str
+    group: str
+    schedule: Schedule
+    fingerprint: str
+    make: Callable[[], Source]
+
+
+Planner = Callable[[Settings, Estate], list[Plan]]
+
+
+def plan(settings: Settings, estate: Estate) -> list[Plan]:
+    """Return what the settings ask for; touches no device.
+
+    Raises `ConfigError`.
+    """
+    return list(_plans(settings, estate))
+
+
+def _plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
+    sources, root = settings.sources, Path(settings.root)
+    shared = settings.root
+    yield from _gpu_plans(settings, estate)
+    if (host := sources.host).enabled:
+        yield Plan(
+            "host", c.HOST, Schedule(host.interval, host.deadline, host.max_series),
+            f"{shared} {host!r}", lambda: HostSource(root),
+        )  # fmt: skip
+    if (network := sources.network).enabled:
+        extra: dict[str, Any] = {}
+        if network.exclude_interfaces is not None:
+            extra["exclude"] = re.compile(network.exclude_interfaces)
+        yield Plan(
+            "network", c.NIC, Schedule(network.interval, network.deadline, network.max_series),
+            f"{shared} {network!r}", lambda: NetworkSource(root, **extra),
+        )  # fmt: skip
+    if (process := sources.process).enabled:
+        yield Plan(
+            "process", c.EXPORTER,
+            Schedule(process.interval, process.deadline, process.max_series),
+            repr(process), ProcessSource,
+        )  # fmt: skip
+    if sources.inference.enabled:
+        yield from _server_plans(sources.inference, estate.clock)
+
+
+def _gpu_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
+    """Yield the readers of GPUs; where two know the same, one of them only fills gaps."""
+    readers = {one.name: one for one in _gpu_readers(settings, estate)}
+    doors = settings.sources
+    preferred = {"dcgm": doors.dcgm.preferred, "dcgm_page": doors.dcgm_page.preferred}
+    order = [name for name in ("dcgm", "dcgm_page") if preferred[name]]
+    order += [name for name in ("nvml", "dcgm", "dcgm_page") if name not in order]
+    ranked = [readers[name] for name in order if name in readers]
+    for at, one in enumerate(ranked):
+        yield functools.reduce(lambda plan, best: _behind(plan, best, estate), ranked[:at], one)
+    kmsg = settings.sources.kmsg
+    if _wanted(kmsg.enabled, estate):
+        yield Plan(
+            "kmsg", c.XID, Schedule(kmsg.interval, kmsg.deadline, kmsg.max_series),
+            f"{settings.root} {kmsg!r}",
+            lambda: KernelLogSource(
+                estate.ledger, estate.roster, estate.clock, Path(settings.root), device=kmsg.device
+            ),
+        )  # fmt: skip
+    yield from _derived_plans(settings, estate)
+
+
+def _behind(one: Plan, better: Plan, estate: Estate) -> Plan:
+    """Let a reader only fill what the better one leaves."""
+    return replace(
+        one,
+        fingerprint=f"{one.fingerprint} behind {better.name}",
+        make=lambda: Fallback(one.make(), better.name, estate.board.view, estate.clock),
+    )
+
+
+def _gpu_readers(settings: Settings, estate: Estate) -> Iterator[Plan]:
+    clock, ledger = estate.clock, estate.ledger
+    if _wanted((nvml := settings.sources.nvml).enabled, estate):
+        options = {
+            # What is left of the deadline is for the way to the child and back.
+            "budget": nvml.deadline * 0.75, "expected": nvml.expected,
+            "detail": nvml.detail or bool(settings.compat), "links": nvml.links,
+            "processes": nvml.processes, "root": settings.root,
+        }  # fmt: skip
+        yield Plan(
+            "nvml", c.GPU, Schedule(nvml.interval, nvml.deadline, nvml.max_series),
+            f"{options!r} {nvml!r}",
+            lambda: Isolated(
+                "nvml", c.GPU, options, deadline=nvml.deadline, clock=clock,
+                end_after=nvml.end_after, events=ledger.from_driver,
+            ),
+        )  # fmt: skip
+    if (dcgm := settings.sources.dcgm).enabled:
+        asked = {
+            "address": dcgm.address, "library": dcgm.library, "interval": dcgm.interval,
+            "everything": dcgm.everything,
+        }  # fmt: skip
+        yield Plan(
+            "dcgm", c.GPU, Schedule(dcgm.interval, dcgm.deadline, dcgm.max_series), repr(dcgm),
+            # Never ended by force: it may hold a profiling session (dcgm-exporter 84).
+            lambda: Isolated(
+                "dcgm", c.GPU, asked, deadline=dcgm.deadline, clock=clock, end_after=None
+            ),
+        )  # fmt: skip
+    if (page := settings.sources.dcgm_page).enabled:
+        yield Plan(
+            "dcgm_page", c.GPU, Schedule(page.interval, page.timeout + 0.5, page.max_series),
+            repr(page), lambda: DcgmPageSource(_fetcher(page, clock)),
+        )  # fmt: skip
+
+
+def _fetcher(page: DcgmPageSettings, clock: Clock) -> HttpFetcher:
+    return HttpFetcher(
+        page.url,
+        timeout=page.timeout,
+        token_file=None if page.token_file is None else Path(page.token_file),
+        ca_file=None if page.ca_file is None else Path(page.ca_file),
+        insecure_skip_verify=page.insecure_skip_verify,
+        clock=clock,
+    )
+
+
+def _derived_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
+    derived, board = settings.sources.derived, estate.board
+    if not _wanted(derived.enabled, estate):
+        return
+    schedule = Schedule(derived.interval, derived.deadline, derived.max_series)
+    nvml = settings.sources.nvml
+    gap = Schedule(nvml.interval, nvml.deadline).max_age
+    for one in (
+        hardware(load_accelerators(), precision_hint=derived.precision_hint, longest_gap=gap),
+        *_foreign_names(settings.compat),
+    ):
+        yield Plan(
+            f"derive:{one.name}", one.group, schedule, f"{derived!r} {gap} {settings.compat}",
+            functools.partial(DerivedSource, one, board.view, estate.clock),
+        )  # fmt: skip
+
+
+def _foreign_names(sets: tuple[str, ...]) -> tuple[Derivation, ...]:
+    """Return what translates into other exporters' names; loaded by those who want it."""
+    if not sets:
+        return ()
+    from exporter.derive.compat import derivations
+
+    return derivations(sets, socket.gethostname())
+
+
+def _wanted(enabled: bool | Literal["auto"], estate: Estate) -> bool:  # noqa: FBT001
+    return estate.gpus if enabled == "auto" else enabled
+
+
+def _server_plans(inference: InferenceSettings, clock: Clock) -> Iterator[Plan]:
+    directory = inference.engines_directory
+    try:
+        engines = load_engines(None if directory is None else Path(directory))
+    except (EngineError, OSError) as error:
+        raise ConfigError(f"sources.inference.engines_directory: {error}") from None
+    names = {engine.name for engine in engines} | {"auto"}
+    common = repr(inference.model_copy(update={"servers": ()})) + repr(engines)
+    for at, server in enumerate(inference.servers):
+        if server.engine not in names:
+            known = ", ".join(sorted(names))
+            raise ConfigError(
+                f"sources.inference.servers.{at}.engine: {server.engine!r} is not known;"
+                f" there are {known}"
+            )
+        if not server.enabled:
+            continue
+        timeout = server.timeout or inference.timeout
+        yield Plan(
+            f"inference:{server.name}", c.SERVING,
+            Schedule(
+                server.interval or inference.interval,
+                timeout + 0.5,
+                server.max_series or inference.max_series,
+            ),
+            common + repr(server),
+            _server_maker(inference, at, engines, clock),
+        )  # fmt: skip
+
+
+def _server_maker(
+    inference: InferenceSettings, at: int, engines: tuple[Engine, ...], clock: Clock
+) -> Callable[[], Source]:
+    server = inference.servers[at]
+
+    def make() -> Source:
+        fetcher = HttpFetcher(
+            server.url,
+            timeout=server.timeout or inference.timeout,
+            max_bytes=inference.max_body,
+            token_file=None if server.token_file is None else Path(server.token_file),
+            ca_file=None if server.ca_file is None else Path(server.ca_file),
+            insecure_skip_verify=server.insecure_skip_verify,
+            follow_redirects=server.follow_redirects,
+            clock=clock,
+        )
+        return InferenceSource(
+            server.name,
+            fetcher,
+            engines,
+            engine=server.engine,
+            model_name=server.model_name,
+            allow_destructive_read=server.allow_destructive_read,
+            limits=Limits(
+                max_line_bytes=inference.max_line,
+                max_series=inference.max_page_series,
+                max_label_bytes=inference.max_label,
+            ),
+            clock=clock,
+        )
+
+    return make
+
+
+class _DemoDriver:
+    """Moves the demo's model along with time: a source that brings no samples."""
+
+    name = "demo"
+    group = c.EXPORTER
+
+    def __init__(self, demo: Demo, clock: Clock) -> None:
+        self._demo = demo
+        self._clock = clock
+        self._last = clock.monotonic()
+
+    def read(self) -> Iterable[Sample]:
+        now = self._clock.monotonic()
+        self._demo.step(now - self._last)
+        self._last = now
+        return ()
+
+    def close(self) -> None:
+        pass
+
+
+def _on_fake_driver(one: Plan, settings: Settings, demo: Demo, clock: Clock) -> Plan:
+    """Let the NVML source read the demo's GPUs, in this process: no library, no child."""
+    if one.name != "nvml":
+        return one
+    nvml = settings.sources.nvml
+
+    def make() -> Source:
+        from exporter.sources.nvml import NvmlSource
+
+        return NvmlSource(
+            budget=nvml.deadline, expected=nvml.expected,
+            detail=nvml.detail or bool(settings.compat), links=nvml.links,
+            processes=nvml.processes, root=settings.root, driver=demo.gpu_driver(), clock=clock,
+        )  # fmt: skip
+
+    return replace(one, make=make)
+
+
+@contextlib.contextmanager
+def demo_plans() -> Iterator[Planner]:
+    """Give plans for a made-up node: real readers over a fake fabric and fake servers.
+
+    The host is the real one; GPUs, network and inference servers are made up.
+    """
+    from exporter.demo import Demo
+
+    with tempfile.TemporaryDirectory(prefix="flopwatch-demo-") as folder:
+        demo = Demo(Path(folder))
+        for server in demo.page_servers:
+            threading.Thread(target=server.serve_forever, name="demo", daemon=True).start()
+        servers = tuple(
+            ServerSettings(
+                name=name, url=url, engine=engine, allow_destructive_read=engine == "llamacpp"
+            )
+            for name, (engine, url) in demo.servers.items()
+        )
+
+        def plans(settings: Settings, estate: Estate) -> list[Plan]:
+            inference = settings.sources.inference
+            if taken := demo.servers.keys() & {server.name for server in inference.servers}:
+                raise ConfigError(f"sources.inference.servers: the demo has a {min(taken)!r} too")
+            inference = inference.model_copy(update={"servers": (*inference.servers, *servers)})
+            sources = settings.sources.model_copy(update={"inference": inference})
+            made = settings.model_copy(update={"root": str(demo.root), "sources": sources})
+            clock = estate.clock
+            real = [one for one in plan(settings, estate) if one.name == "host"]
+            fake = [one for one in plan(made, replace(estate, gpus=True)) if one.name != "host"]
+            driver = Plan(
+                "demo", c.EXPORTER, Schedule(1.0, 2.0), "demo", lambda: _DemoDriver(demo, clock)
+            )
+            return [*real, *(_on_fake_driver(one, made, demo, clock) for one in fake), driver]
+
+        try:
+            yield plans
+        finally:
+            demo.close()
+
+
+def build(one: Plan) -> Source:
+    """Return the source of a plan, not yet read. Raises `ConfigError`."""
+    try:
+        return one.make()
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"source {one.name}: {error}") from None

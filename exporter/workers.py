@@ -1,0 +1,142 @@
+"""Threads for a process that talks to drivers: a call that hangs costs its own device, no other.
+
+A call into a driver can be neither bounded nor ended. `Crew.run` has jobs done by a thread, one
+after the other: eight threads that call at once spend more time on waiting for the interpreter
+than on calls (`benchmarks/gpu.py`). When that thread does not get on, another one goes on with the
+jobs that are left. A job that is not back at the deadline is reported, is not begun again until it
+is back, and its late answer is thrown away. Which jobs, and what a hang means, is left to the
+source.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, Generic, TypeVar
+
+from exporter.clock import Clock
+
+T = TypeVar("T")
+
+_PATIENCE = 0.02
+"""Seconds after which one more thread is put to the jobs that are still to be begun."""
+
+
+class Stuck(TimeoutError):  # noqa: N818 - said of the thread
+    """A job is not back; `seconds` is for how long it has been away."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"a call into the driver has not returned for {seconds:.1f} s")
+        self.seconds = seconds
+
+
+class _Round(Generic[T]):
+    """The jobs of one `Crew.run`, and what came of them. `away` is who has not come back."""
+
+    def __init__(
+        self, jobs: Mapping[str, Callable[[], T]], away: dict[str, float], clock: Clock
+    ) -> None:
+        self.left = deque(jobs.items())
+        self._away = away
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._unfinished = dict.fromkeys(jobs, clock.monotonic())
+        self._results: dict[str, T | BaseException] = {}
+        self._finished: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+    def work(self) -> None:
+        """Do jobs until all have been begun. What a job raises is its result."""
+        while (begun := self._begin()) is not None:
+            name, job = begun
+            result: T | BaseException
+            try:
+                result = job()
+            except BaseException as error:  # noqa: BLE001 - handed on to whoever waits
+                result = error
+            self._end(name, result)
+
+    def _begin(self) -> tuple[str, Callable[[], T]] | None:
+        with self._lock:
+            if not self.left:
+                return None
+            name, job = self.left.popleft()
+            self._away[name] = self._unfinished[name] = self._clock.monotonic()
+            return name, job
+
+    def _end(self, name: str, result: T | BaseException) -> None:
+        with self._lock:
+            del self._away[name], self._unfinished[name]
+            self._results[name] = result
+            if not self._unfinished:
+                self._finished.put(None)
+
+    def wait(self, seconds: float) -> None:
+        """Wait for all jobs, at most so long."""
+        if self._unfinished:
+            with suppress(queue.Empty):
+                self._finished.get(timeout=max(0.0, seconds))
+
+    def close(self) -> dict[str, T | BaseException]:
+        """Let nothing more be begun; return what has come of each job."""
+        with self._lock:
+            self.left.clear()
+            now = self._clock.monotonic()
+            late = {name: Stuck(now - since) for name, since in self._unfinished.items()}
+            return self._results | late
+
+
+class Crew:
+    """Threads that do named jobs; as many as are needed for one of them to be free."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._away: dict[str, float] = {}
+        self._threads = 0
+        self._rounds: queue.SimpleQueue[_Round[Any] | None] = queue.SimpleQueue()
+
+    def run(
+        self, jobs: Mapping[str, Callable[[], T]], seconds: float
+    ) -> dict[str, T | BaseException]:
+        """Do each job; return what each returned or raised.
+
+        A job that is not back after `seconds`, or whose namesake is still away from before, has a
+        `Stuck` as its result.
+        """
+        now = self._clock.monotonic()
+        away = {name: Stuck(now - at) for name, at in self._away.copy().items() if name in jobs}
+        one = _Round({n: job for n, job in jobs.items() if n not in away}, self._away, self._clock)
+        seconds = max(0.0, seconds)
+        patience = min(_PATIENCE, seconds / (len(jobs) + 1))
+        while one.left and seconds > 0:
+            self._send_thread(one)
+            one.wait(patience)
+            seconds -= patience
+        one.wait(seconds)
+        return away | one.close()
+
+    def _send_thread(self, one: _Round[Any]) -> None:
+        """Send one that is free; if all of them are away, a new one."""
+        if len(self._away) >= self._threads:
+            self._threads += 1
+            threading.Thread(
+                target=_work, args=(self._rounds,), name=f"driver-{self._threads}", daemon=True
+            ).start()
+        self._rounds.put(one)
+
+    def anyone_stuck(self) -> bool:
+        """Tell whether a job is away."""
+        return bool(self._away)
+
+    def dismiss(self) -> None:
+        """End all threads; one that is stuck ends when its call returns."""
+        for _ in range(self._threads):
+            self._rounds.put(None)
+        self._threads = 0
+
+
+def _work(rounds: queue.SimpleQueue[_Round[Any] | None]) -> None:
+    while (one := rounds.get()) is not None:
+        one.work()
