@@ -33,6 +33,13 @@ class Stuck(TimeoutError):  # noqa: N818 - said of the thread
         self.seconds = seconds
 
 
+class Unbegun(TimeoutError):  # noqa: N818 - said of the job
+    """There was no time to begin a job: nothing is known of its device."""
+
+    def __init__(self) -> None:
+        super().__init__("not asked: other calls into the driver took all the time")
+
+
 class _Round(Generic[T]):
     """The jobs of one `Crew.run`, and what came of them. `away` is who has not come back."""
 
@@ -82,10 +89,11 @@ class _Round(Generic[T]):
     def close(self) -> dict[str, T | BaseException]:
         """Let nothing more be begun; return what has come of each job."""
         with self._lock:
+            unbegun = {name: Unbegun() for name, _ in self.left}
             self.left.clear()
             now = self._clock.monotonic()
             late = {name: Stuck(now - since) for name, since in self._unfinished.items()}
-            return self._results | late
+            return self._results | late | unbegun
 
 
 class Crew:
@@ -103,7 +111,7 @@ class Crew:
         """Do each job; return what each returned or raised.
 
         A job that is not back after `seconds`, or whose namesake is still away from before, has a
-        `Stuck` as its result.
+        `Stuck` as its result; one that was never begun an `Unbegun`.
         """
         now = self._clock.monotonic()
         away = {name: Stuck(now - at) for name, at in self._away.copy().items() if name in jobs}
@@ -126,9 +134,10 @@ class Crew:
             ).start()
         self._rounds.put(one)
 
-    def anyone_stuck(self) -> bool:
-        """Tell whether a job is away."""
-        return bool(self._away)
+    def away(self) -> dict[str, float]:
+        """Return the jobs that are not back, and for how many seconds."""
+        now = self._clock.monotonic()
+        return {name: now - since for name, since in self._away.copy().items()}
 
     def dismiss(self) -> None:
         """End all threads; one that is stuck ends when its call returns."""

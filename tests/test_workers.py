@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from exporter.clock import SystemClock
-from exporter.workers import Crew, Stuck
+from exporter.workers import Crew, Stuck, Unbegun
 from tests.fakes import FakeClock
 
 LONG = 60.0
@@ -104,7 +104,7 @@ def test_one_that_hangs_is_stuck_at_the_deadline_and_the_others_are_back(
     assert isinstance(stuck, TimeoutError)
     assert stuck.seconds > 0
     assert results == {str(n): "back" for n in range(8) if n != 3}
-    assert crew.anyone_stuck()
+    assert crew.away()
 
 
 def test_all_may_hang(crew: Crew, gate: threading.Event) -> None:
@@ -122,7 +122,7 @@ def test_one_that_is_stuck_is_not_begun_again_and_costs_no_time(gate: threading.
     crew = Crew(clock)
     done: list[str] = []
     crew.run({"a": hangs(gate)}, 0.1)
-    assert crew.anyone_stuck()
+    assert crew.away()
 
     clock.advance(7)
     results = crew.run({"a": lambda: done.append("second"), "b": lambda: None}, LONG)
@@ -133,7 +133,7 @@ def test_one_that_is_stuck_is_not_begun_again_and_costs_no_time(gate: threading.
     assert "7.0 s" in str(stuck)
     assert results["b"] is None
     gate.set()
-    wait_for(lambda: not crew.anyone_stuck())
+    wait_for(lambda: not crew.away())
     assert done == [], "not put off, either"
     crew.dismiss()
 
@@ -142,7 +142,7 @@ def test_a_late_answer_is_thrown_away(crew: Crew, gate: threading.Event) -> None
     """What comes after its time is old: the next job's answer is the next job's."""
     assert isinstance(crew.run({"a": hangs(gate)}, 0.1)["a"], Stuck)
     gate.set()
-    wait_for(lambda: not crew.anyone_stuck())
+    wait_for(lambda: not crew.away())
 
     assert crew.run({"a": lambda: "new"}, LONG) == {"a": "new"}
 
@@ -153,10 +153,10 @@ def test_what_was_not_begun_in_time_is_never_begun(crew: Crew, gate: threading.E
 
     results = crew.run({"a": lambda: done.append(1)}, 0.0)
 
-    assert isinstance(results["a"], Stuck)
+    assert isinstance(results["a"], Unbegun)
     assert crew.run({"b": lambda: 2}, LONG) == {"b": 2}
     assert done == []
-    assert not crew.anyone_stuck()
+    assert not crew.away()
 
 
 def test_threads_of_hung_calls_are_used_again(crew: Crew, gate: threading.Event) -> None:
@@ -166,7 +166,7 @@ def test_threads_of_hung_calls_are_used_again(crew: Crew, gate: threading.Event)
         own = threading.Event()
         crew.run({"a": hangs(own), "b": lambda: "back"}, 0.2)
         own.set()
-        wait_for(lambda: not crew.anyone_stuck())
+        wait_for(lambda: not crew.away())
         counts.append(threading.active_count())
 
     assert counts[-1] <= counts[0] + 1

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from exporter.demo.gpus import HOTTEST, LIMIT, RESERVED, TOP, TOTAL, Gpu, Sums
@@ -88,7 +88,9 @@ _BOARD: Mapping[str, Any] = {
     "nvmlDeviceGetSramEccErrorStatus": {"bThresholdExceeded": 0},
     "nvmlDeviceGetGpuFabricInfo": {"state": 3, "status": 0},
     # two bits for each fault, 0: not told, as recorded
-    "nvmlDeviceGetGpuFabricInfoV": {"state": 3, "status": 0, "healthMask": 0},
+    "nvmlDeviceGetGpuFabricInfoV": {
+        "state": 3, "status": 0, "healthMask": 0, "healthSummary": 0,
+    },
 }
 """What all boards answer alike. Answers that come in a structure are by the structure's fields."""
 
@@ -293,8 +295,6 @@ class DemoNvml:
         self._node = node
         self._lock = lock
         self._started = 0
-        self._watched: frozenset[int] = frozenset()
-        self._told = 0
 
     @property
     def seconds(self) -> float:
@@ -311,7 +311,6 @@ class DemoNvml:
         with self._lock:
             self._check("nvmlShutdown")
             self._started -= 1
-            self._watched = frozenset()
 
     def bind(self, function: str, answer: Answer, *arguments: Any) -> Callable[[], Any]:
         """Return a call that is ready to be made; a function that there is not is refused now."""
@@ -401,21 +400,22 @@ class DemoNvml:
             self._check("nvmlDeviceGetMaxMigDeviceCount")
         return ()
 
-    def watch_xids(self, devices: Iterable[Gpu]) -> None:
-        """Ask for XID events of these GPUs as well, that come from now on."""
+    def watch_xids(self, device: Gpu) -> Callable[[int], Sequence[int]]:
+        """Return a call for the codes of this GPU that have come since now, each once."""
         with self._lock:
             self._check("nvmlEventSetCreate")
-            if not self._watched:
-                self._told = max((xid.number for xid in self._node.gpus.xids), default=0)
-            self._watched |= {gpu.index for gpu in devices}
+            told = max((xid.number for xid in self._node.gpus.xids), default=0)
 
-    def xids(self, most: int) -> Sequence[tuple[int, int]]:
-        """Return (address of the GPU, code) of events that have come, each once."""
-        with self._lock:
-            self._check("nvmlEventSetWait_v2")
-            new = [xid for xid in self._node.gpus.xids if xid.number > self._told][:most]
-            self._told = new[-1].number if new else self._told
-        return [(xid.gpu, xid.code) for xid in new if xid.gpu in self._watched]
+        def come(most: int) -> Sequence[int]:
+            nonlocal told
+            with self._lock:
+                self._check("nvmlEventSetWait_v2")
+                xids = self._node.gpus.xids
+                new = [x for x in xids if x.number > told and x.gpu == device.index][:most]
+                told = new[-1].number if new else told
+            return [xid.code for xid in new]
+
+        return come
 
     def gpm_supported(self, device: Gpu) -> bool:  # noqa: ARG002
         """Tell that the counters are there, as on every Hopper."""

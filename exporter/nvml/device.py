@@ -1,7 +1,7 @@
 """One GPU: what it is, and reading it by the tables.
 
 At first everything in the tables is asked once; what the GPU does not support is left out from
-then on. `Gpu.read` runs in the GPU's own thread and returns samples; the driver's errors for a
+then on. `Reader.read` fills the GPU's page; the driver's errors for a
 single reading are collected as faults, the loss of the GPU is raised.
 """
 
@@ -21,6 +21,8 @@ from exporter.nvml.driver import (
     INVALID_ARGUMENT,
     NO_PERMISSION,
     OVER,
+    RESET_REQUIRED,
+    UNKNOWN,
     UNSUPPORTED,
     Driver,
     FieldAnswer,
@@ -90,6 +92,8 @@ def identify(driver: Driver, handle: Handle, index: int, driver_version: str) ->
             return None
 
     uuid = driver.bind("nvmlDeviceGetUUID", Text(), handle)()
+    if not uuid:
+        raise NvmlError(UNKNOWN, "nvmlDeviceGetUUID", "an empty UUID")
     pci = ask("nvmlDeviceGetPciInfo_v3", Struct("nvmlPciInfo_t", ("busId", "pciDeviceId")))
     bus, device = ("", "") if pci is None else (_text(pci[0]).lower(), f"{pci[1] >> 16:04X}")
     cores = ask("nvmlDeviceGetNumGpuCores", "u32")
@@ -245,6 +249,8 @@ class Reader:
                         wants[rung.beat].append(self._want(rung))
                         break
                     refused.append(f"field {rung.number}")
+                elif not r.is_true_of(rung, self._identity.compute_capability):
+                    continue
                 elif rung.function not in liar and self._answers(rung):
                     break
                 else:
@@ -258,7 +264,7 @@ class Reader:
     def _answers(self, rung: r.Call) -> bool:
         """Bind a call and make it once; tell whether the GPU supports it."""
         try:
-            bound = _BoundCall(self._driver, self._handle, self._adapted(rung), self._page)
+            bound = _BoundCall(self._driver, self._handle, rung, self._page)
             bound.make()
         except NvmlError as error:
             if error.code in GONE | OVER:
@@ -272,25 +278,22 @@ class Reader:
         self._calls[rung.beat].append(bound)
         return True
 
-    def _adapted(self, rung: r.Call) -> r.Call:
-        capability = self._identity.compute_capability
-        if rung.function == r.INSTANT_POWER and capability is not None:
-            kind = "instant" if capability <= r.LAST_INSTANT else "average"
-            return rung._replace(gives=(rung.gives[0]._replace(labels=(kind,)),))
-        return rung
-
     def read(self, beats: Iterable[int]) -> list[Fault]:
         """Ask for everything that is due; return what went wrong with single readings.
 
         Raises `NvmlError` if the GPU is lost or the library has to be started anew.
         """
         self._faults = []
+        asked, waiting = 0, None
         for beat in beats:
             calls = self._calls[beat]
+            asked += len(calls)
             for call in tuple(calls):
                 try:
                     call.make()
                 except NvmlError as error:
+                    if error.code == RESET_REQUIRED:
+                        asked, waiting = asked - 1, error
                     if self._cannot_go_on(error):
                         calls.remove(call)
             if (fields := self._fields.get(beat)) is not None:
@@ -300,6 +303,8 @@ class Reader:
                 except NvmlError as error:
                     if self._cannot_go_on(error):
                         del self._fields[beat]
+        if waiting is not None and asked == 0:
+            raise waiting  # not one call was answered with anything else
         return self._faults
 
     def _cannot_go_on(self, error: NvmlError) -> bool:

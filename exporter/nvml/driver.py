@@ -12,8 +12,8 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from threading import Lock, get_ident
+from collections.abc import Callable, Sequence
+from threading import get_ident
 from typing import Any, NamedTuple, Protocol
 
 from exporter.clock import Clock
@@ -42,8 +42,8 @@ UNSUPPORTED = frozenset({
 })  # fmt: skip
 """The driver will not answer this until it is another driver: do not ask again."""
 
-GONE = frozenset({GPU_IS_LOST, RESET_REQUIRED, GPU_NOT_FOUND})
-"""This GPU is lost, the others are not."""
+GONE = frozenset({GPU_IS_LOST, GPU_NOT_FOUND})
+"""This GPU is lost, the others are not. One that waits for a reset may still answer some things."""
 
 OVER = frozenset({UNINITIALIZED, DRIVER_NOT_LOADED, LIB_RM_VERSION_MISMATCH})
 """The whole library must be started anew."""
@@ -120,6 +120,7 @@ _DOUBLE, _U32, _U64, _I64, _I32, _U16 = 0, 1, 3, 4, 5, 6
 # 2 is `unsigned long`: 64 bits on every Linux that has a driver.
 _LONG = 2
 _UTILIZATION_SAMPLES = 1
+_INIT_FLAG_NO_GPUS = 1
 _FEWEST_SAMPLES = 128
 
 
@@ -153,7 +154,7 @@ class Driver(Protocol):
         """Give everything back. Balanced with `start`."""
 
     def bind(self, function: str, answer: Answer, *arguments: Any) -> Callable[[], Any]:
-        """Return a call that is ready to be made, for one thread."""
+        """Return a call that is ready to be made, by one thread at a time."""
 
     def device(self, index: int) -> Handle:
         """Return a handle for the GPU of this index."""
@@ -164,7 +165,7 @@ class Driver(Protocol):
     def fields(
         self, device: Handle, wanted: Sequence[tuple[int, int]]
     ) -> Callable[[], Sequence[FieldAnswer]]:
-        """Return a call for field values by (number, scope), for one thread."""
+        """Return a call for field values by (number, scope), for one thread at a time."""
 
     def processes(self, device: Handle) -> Sequence[ProcessSample]:
         """Return the processes that compute or draw on a GPU, each once."""
@@ -178,11 +179,11 @@ class Driver(Protocol):
     def mig_devices(self, device: Handle) -> Sequence[Handle]:
         """Return the MIG devices of a GPU."""
 
-    def watch_xids(self, devices: Iterable[Handle]) -> None:
-        """Ask for XID events of these GPUs as well. From any thread."""
+    def watch_xids(self, device: Handle) -> Callable[[int], Sequence[int]]:
+        """Ask for XID events of a GPU; return a call for the codes that have come, at most so many.
 
-    def xids(self, most: int) -> Sequence[tuple[int, int]]:
-        """Return (address of the GPU, code) of events that have come, without waiting."""
+        That call does not wait, and fails when the GPU is lost.
+        """
 
     def gpm_supported(self, device: Handle) -> bool:
         """Tell whether the GPU has performance counters that need no privilege (GPM)."""
@@ -210,8 +211,7 @@ class Nvml:
 
         self._nvml = pynvml
         self._now = clock.monotonic
-        self._events: Any = None
-        self._lock = Lock()
+        self._events: list[Any] = []
         self._symbols: dict[str, Any] = {}
         self._spent: defaultdict[int, float] = defaultdict(float)
         self._samplers: dict[int, Callable[[int], Sequence[tuple[int, int]]]] = {}
@@ -227,15 +227,16 @@ class Nvml:
 
         A library that is not installed is `unavailable`, as is a driver that is not loaded.
         """
-        self._own("nvmlInit")
+        # Without the flag a driver that has no GPU (left) refuses to start: none could be told.
+        self._own("nvmlInitWithFlags", _INIT_FLAG_NO_GPUS)
 
     def stop(self) -> None:
         """Free the events and shut the library down."""
         self._samplers.clear()
-        events, self._events = self._events, None
+        events, self._events = self._events, []
         try:
-            if events is not None:
-                self._own("nvmlEventSetFree", events)
+            for one in events:
+                self._own("nvmlEventSetFree", one)
         finally:
             self._own("nvmlShutdown")
 
@@ -275,10 +276,10 @@ class Nvml:
                 return tuple(map(ctypes.byref, many)), lambda: tuple([m.value for m in many])
 
     def _struct(self, answer: Struct) -> tuple[tuple[Any, ...], Callable[[], Any]]:
-        room = getattr(self._nvml, answer.name)()
+        room = self._known(answer.name)()
         preset = dict(answer.inputs)
         if answer.version:
-            preset["version"] = getattr(self._nvml, answer.version)
+            preset["version"] = self._known(answer.version)
         for name, number in preset.items():
             setattr(room, name, number)
         fields = answer.fields
@@ -320,8 +321,13 @@ class Nvml:
         """Return the processes that compute or draw on a GPU, each once.
 
         The newest layout that the driver has: older ones number the fields differently, and
-        reading them with the wrong one gives scrambled PIDs (nvitop 75).
+        reading them with the wrong one gives scrambled PIDs (nvitop 75). Some R535 drivers have a
+        field more in the newest one than all others; their lists are left alone.
         """
+        if self._has("nvmlDeviceGetConfComputeMemSizeInfo") and not self._has(
+            "nvmlDeviceGetRunningProcessDetailList"
+        ):
+            raise NvmlError(NOT_SUPPORTED, "nvmlDeviceGetComputeRunningProcesses_v3", "R535 layout")
         found: dict[tuple[int, int | None], ProcessSample] = {}
         for kind in ("Compute", "Graphics", "MPSCompute"):
             for sample in self._processes(device, f"nvmlDeviceGet{kind}RunningProcesses"):
@@ -399,36 +405,43 @@ class Nvml:
             try:
                 found.append(self._own("nvmlDeviceGetMigDeviceHandleByIndex", device, index))
             except NvmlError as error:
-                if error.code != NOT_FOUND:
+                # A hole in the list is not found, or an invalid argument: it costs its own slot.
+                if error.code in GONE | OVER:
                     raise
         return found
 
-    def watch_xids(self, devices: Iterable[Handle]) -> None:
-        """Ask for XID events of these GPUs as well; one that has none is left out."""
+    def watch_xids(self, device: Handle) -> Callable[[int], Sequence[int]]:
+        """Ask for XID events of a GPU; return a call for the codes that have come, at most so many.
+
+        Each GPU has a set of its own: waiting on one set for all of them fails for all as soon as
+        one GPU has fallen off the bus. A GPU that has no such events yields none.
+        """
         kind = self._nvml.nvmlEventTypeXidCriticalError
-        with self._lock:
-            if self._events is None:
-                self._events = self._own("nvmlEventSetCreate")
-        for device in devices:
-            try:
-                self._own("nvmlDeviceRegisterEvents", device, kind, self._events)
-            except NvmlError as error:
-                if error.code not in UNSUPPORTED:
-                    raise
+        events = self._own("nvmlEventSetCreate")
+        try:
+            self._own("nvmlDeviceRegisterEvents", device, kind, events)
+        except NvmlError as error:
+            # After some of its errors the set is in no defined state (nvml.h).
+            self._own("nvmlEventSetFree", events)
+            if error.code in UNSUPPORTED:
+                return lambda _: ()
+            raise
+        self._events.append(events)
 
-    def xids(self, most: int) -> Sequence[tuple[int, int]]:
-        """Return (address of the GPU, code) of at most so many events, without waiting."""
-        found: list[tuple[int, int]] = []
-        while self._events is not None and len(found) < most:
-            try:
-                event = self._own("nvmlEventSetWait_v2", self._events, 0)
-            except NvmlError as error:
-                if error.code == TIMEOUT or found:
-                    break
-                raise
-            if event.eventType == self._nvml.nvmlEventTypeXidCriticalError:
-                found.append((self.address(event.device), event.eventData))
-        return found
+        def come(most: int) -> Sequence[int]:
+            codes: list[int] = []
+            while len(codes) < most:
+                try:
+                    event = self._own("nvmlEventSetWait_v2", events, 0)
+                except NvmlError as error:
+                    if error.code == TIMEOUT or codes:
+                        break
+                    raise
+                if event.eventType == kind:
+                    codes.append(event.eventData)
+            return codes
+
+        return come
 
     def gpm_supported(self, device: Handle) -> bool:
         """Tell whether the GPU has performance counters that need no privilege (GPM)."""
@@ -507,7 +520,7 @@ class Nvml:
 
     def _own(self, function: str, *arguments: Any) -> Any:
         """Make a call through pynvml's own function; its errors become ours."""
-        call = getattr(self._nvml, function)
+        call = self._known(function)
         began = self._now()
         try:
             return call(*arguments)
@@ -515,6 +528,16 @@ class Nvml:
             raise self._error(error.value, function) from None
         finally:
             self._spent[get_ident()] += self._now() - began
+
+    def _has(self, function: str) -> bool:
+        return hasattr(self._nvml.nvmlLib, function)
+
+    def _known(self, name: str) -> Any:
+        """Return something of pynvml's; an older one may lack it, which is as if the driver did."""
+        try:
+            return getattr(self._nvml, name)
+        except AttributeError:
+            raise NvmlError(FUNCTION_NOT_FOUND, name, "not in this nvidia-ml-py") from None
 
     def _error(self, code: int, function: str) -> NvmlError:
         return NvmlError(code, function, str(self._nvml.NVMLError(code)))

@@ -2,7 +2,7 @@
 
 Two samples make a window, and the driver averages over it; so a missed read makes a longer window
 and loses nothing. Each ratio is integrated over its window: the counters are exact however the
-reads are spaced. All calls come from one thread, for all GPUs: calling for several at once has
+reads are spaced. All calls come from one job, for all GPUs: calling for several at once has
 crashed drivers (gpud, `gpm.go`).
 """
 

@@ -1,8 +1,9 @@
-"""A GPU as the source sees it: everything that is read in its own thread, put together."""
+"""A GPU as the source sees it: everything that one job reads, put together."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import logging
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -16,6 +17,8 @@ from exporter.nvml.mig import Instances
 from exporter.nvml.processes import Processes
 from exporter.nvml.totals import Totals
 from exporter.samples import Fault, Sample
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -34,11 +37,15 @@ class Options(NamedTuple):
 
 
 class House(NamedTuple):
-    """What all GPUs share: the driver, the counters that we make, time, and names of processes."""
+    """What all GPUs share: the driver, the counters that we make, time, and names of processes.
+
+    `now` is monotonic seconds, `wall` Unix seconds.
+    """
 
     driver: Driver
     totals: Totals
     now: Callable[[], float]
+    wall: Callable[[], float]
     command: Callable[[int], str | None]
 
 
@@ -52,7 +59,11 @@ class Reading(NamedTuple):
 
 
 class Gpu:
-    """One GPU between two initialisations. Lives in one thread. Raises `NvmlError` when lost."""
+    """One GPU between two initialisations. Raises `NvmlError` when it is lost.
+
+    Read by one thread at a time; `events` returns at most so many XIDs that have come, and may be
+    called beside it.
+    """
 
     def __init__(self, house: House, handle: Handle, identity: Identity, options: Options) -> None:
         driver = house.driver
@@ -68,10 +79,13 @@ class Gpu:
         self._reader = Reader(driver, handle, identity, page, detail=options.detail, more=wants)
         self.refused = self._reader.refused
         self._instances = _optional(lambda: Instances(driver, handle, identity))
-        self._processes = Processes(driver, handle, identity, house.command)
+        self._processes = Processes(driver, handle, identity, house.command, house.wall)
         self._fabric = Fabric(driver, handle, page)
         self._fans = _fans(driver, handle)
         self._busy = Busy(house, handle, identity)
+        self.events = self._watched(driver)
+        self._mode: bool | None = None
+        self.outdated = False
         self._slow: list[Sample] = []
         self._ticks = int(identity.gpu)  # not all GPUs do their slow readings at the same read
         self._first = True
@@ -84,9 +98,9 @@ class Gpu:
         faults = self._reader.read((r.FAST, r.SLOW) if slow else (r.FAST,))
         instances = self._instances
         if slow:
-            self._read_slow()
+            faults += self._read_slow()
         elif instances is not None and instances.changed():
-            instances.look()
+            faults += instances.look()
         faults += self._processes.faults
         self._links.finish()
         utilization = self._page.get(c.GPU_UTILIZATION_RATIO)
@@ -98,16 +112,38 @@ class Gpu:
         ]
         return Reading(samples, faults, self._targets(), utilization)
 
-    def _read_slow(self) -> None:
+    def _watched(self, driver: Driver) -> Callable[[int], Sequence[int]]:
+        """Return a call for the XIDs that come; a GPU that tells none is no failure."""
+        try:
+            return driver.watch_xids(self._handle)
+        except NvmlError as error:
+            if error.code in GONE | OVER:
+                raise
+            log.warning("gpu %s: no XID events: %s", self.identity.gpu, error)
+            return lambda _: ()
+
+    def _read_slow(self) -> list[Fault]:
         self._pcie.read()
         self._links.read()
         self._c2c.finish()
         self._fabric.read()
         for fan, call in self._fans:
-            self._page.set(c.GPU_FAN_SPEED_RATIO, (fan,), _optional(call), r.PERCENT)
-        if self._instances is not None:
-            self._instances.look()
+            self._page.set(c.GPU_FAN_SPEED_RATIO, (fan,), _optional(call), r.FAN_PERCENT)
+        faults = self._look_at_instances()
         self._slow = list(self._processes.read()) if self._options.processes else []
+        return faults
+
+    def _look_at_instances(self) -> list[Fault]:
+        """Look which instances there are. When the GPU begins or ends being split, what it supports
+        changes (utilization, row remapping, processes): it has to be set up anew.
+        """
+        if self._instances is None:
+            return []
+        faults = self._instances.look()
+        mode = self._instances.enabled
+        self.outdated = self._mode is not None and mode is not None and mode != self._mode
+        self._mode = self._mode if mode is None else mode
+        return faults
 
     def _targets(self) -> tuple[Target, ...]:
         if not self._gpm:
@@ -118,7 +154,7 @@ class Gpu:
             counted |= {c.GPU_PCIE_RECEIVE_BYTES_TOTAL, c.GPU_PCIE_TRANSMIT_BYTES_TOTAL}
         if self._links.counts_bytes or not self._links.count:
             counted |= {c.GPU_NVLINK_RECEIVE_BYTES_TOTAL, c.GPU_NVLINK_TRANSMIT_BYTES_TOTAL}
-        whole = Target(labels, handle, labels, None, frozenset(counted))
+        whole = Target((*labels, self._mode), handle, labels, None, frozenset(counted))
         layout = () if self._instances is None else self._instances.layout
         # The key holds the whole layout: an instance's number may be given to another one.
         return (
@@ -164,6 +200,7 @@ class Fabric:
             mask = told[2] if len(told) > 2 else 0
             fault = any((mask >> shift) & 3 == 1 for shift in self._HEALTH)
             fault = fault or (mask >> self._CONFIGURATION) & 0xF > 1
+            fault = fault or (len(told) > 3 and told[3] > 1)
             # Before registration has ended there is nothing to be healthy or not.
             healthy = int(told[1] == 0 and not fault) if state == 3 else None
         self._page.set(c.GPU_FABRIC_HEALTHY, (), healthy, r.FLAG)

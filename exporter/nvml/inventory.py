@@ -22,10 +22,11 @@ def has_gpus(root: Path) -> bool:
 
 
 def gpus_on_bus(root: Path) -> int:
-    """Return how many NVIDIA GPUs the kernel has on its PCI buses.
+    """Return how many NVIDIA GPUs the kernel has on its PCI buses for the NVIDIA driver.
 
-    A GPU that has fallen off the bus is still listed here, which is how it is missed. Virtual
-    functions of a GPU (for vGPU) are no GPUs of their own.
+    A GPU that has fallen off the bus is still listed here, which is how it is missed; so is one
+    that the driver gave up, which no driver holds. One that another driver holds was given away (to
+    a virtual machine: vfio-pci). Virtual functions of a GPU (for vGPU) are no GPUs of their own.
     """
     found = 0
     for device in (root / "sys/bus/pci/devices").glob("*"):
@@ -34,7 +35,9 @@ def gpus_on_bus(root: Path) -> int:
             kind = (device / "class").read_text(encoding="ascii").strip()
         except (OSError, UnicodeDecodeError):
             continue
-        if (device / "physfn").exists():
+        holder = device / "driver"
+        given_away = holder.exists() and holder.resolve().name != "nvidia"
+        if given_away or (device / "physfn").exists():
             continue
         found += vendor == "0x10de" and kind.startswith(("0x0300", "0x0302"))
     return found

@@ -2,7 +2,8 @@
 
 Counters differ by generation; which there are is found out once, by asking. Sums over links are
 made here, from the last value of each link: a link that no longer answers keeps its share, so that
-a sum never falls.
+a sum does not fall. There is no sum before every active link has answered once (a part of it would
+look like a counter that was set back), and none while no link answers.
 """
 
 from __future__ import annotations
@@ -25,9 +26,12 @@ from exporter.nvml.driver import (
 )
 from exporter.samples import Metric
 
-_MOST_LINKS = 32
+_MOST_LINKS = 72
 _RECEIVE = (c.GPU_NVLINK_RECEIVE_BYTES_TOTAL, c.GPU_NVLINK_LINK_RECEIVE_BYTES_TOTAL)
 _TRANSMIT = (c.GPU_NVLINK_TRANSMIT_BYTES_TOTAL, c.GPU_NVLINK_LINK_TRANSMIT_BYTES_TOTAL)
+
+
+_Key = tuple[Metric, tuple[str, ...]]
 
 
 class _Count(NamedTuple):
@@ -37,6 +41,10 @@ class _Count(NamedTuple):
     of_link: Metric
     labels: tuple[str, ...]
     unit: r.Unit
+
+
+def _key(count: _Count) -> _Key:
+    return (count.total or count.of_link, count.labels)
 
 
 def _errors_of(cause: str) -> _Count:
@@ -51,10 +59,15 @@ class Links:
         self._handle = handle
         self._page = page
         self._each = each
-        self._last: dict[tuple[Metric, tuple[str, ...]], dict[int, float]] = {}
+        self._last: dict[_Key, dict[int, float]] = {}
+        self._first: dict[_Key, dict[int, float]] = {}
+        self._heard: set[_Key] = set()
+        self._begun: set[_Key] = set()
+        self._active: frozenset[int] = frozenset()
         self._states = self._active_calls()
         self._error_calls: list[tuple[int, str, Callable[[], Any]]] = []
         self.count = len(self._states)
+        self._active = frozenset(n for n, call in enumerate(self._states) if self._asked(call) == 1)
         self.counts_bytes = False
 
     def wants(self) -> Iterator[tuple[int, Want]]:
@@ -64,7 +77,7 @@ class Links:
         self._page.put(c.GPU_NVLINK_LINKS, (), self.count)
         yield from self._bytes()
         yield from self._errors()
-        if self._each and self._supports([(r.LINK_RATE[0], 0)]):
+        if self._each and self._any_link_has(r.LINK_RATE[0]):
             number, unit = r.LINK_RATE
             for link in range(self.count):
                 place = self._page.place(c.GPU_NVLINK_LINK_RATE_BYTES_PER_SECOND, (str(link),))
@@ -83,13 +96,21 @@ class Links:
                 self._page.set(gives.metric, (str(link),), state, gives.unit)
         # A link that answers an error while others answer is not up; if none answers, who knows.
         self._page.set(c.GPU_NVLINK_LINKS_UP, (), up if known else None, r.FEW)
+        for key in {_key(_errors_of(cause)) for _, cause, _ in self._error_calls}:
+            self._heard.discard(key)
         for link, cause, call in self._error_calls:
             self._count(_errors_of(cause), link, self._asked(call))
 
     def finish(self) -> None:
         """Make the sums of what has been read."""
-        for (metric, labels), by_link in self._last.items():
-            self._page.put(metric, labels, sum(by_link.values()))
+        for key, by_link in self._last.items():
+            metric, labels = key
+            if key in self._heard and self._active <= by_link.keys():
+                self._begun.add(key)
+                late = self._first[key]
+                self._page.put(metric, labels, sum(by_link.values()) - sum(late.values()))
+            else:
+                self._page.set(metric, labels, None, r.TIMES)
 
     def _active_calls(self) -> list[Callable[[], Any]]:
         """Return a call for the state of each link that the GPU has."""
@@ -122,7 +143,7 @@ class Links:
         for receive, transmit, unit in r.LINK_BYTES:
             sides = ((receive, _RECEIVE), (transmit, _TRANSMIT))
             together = self._supports([(receive, ALL_LINKS), (transmit, ALL_LINKS)])
-            apart = self._supports([(receive, 0), (transmit, 0)])
+            apart = self._any_link_has(receive) and self._any_link_has(transmit)
             if not together and not apart:
                 continue
             self.counts_bytes = True
@@ -136,9 +157,13 @@ class Links:
 
     def _errors(self) -> Iterator[tuple[int, Want]]:
         for generation in r.LINK_ERRORS:
-            some = [one for one in generation if self._supports([(one.number, 0)])]
+            some = [one for one in generation if self._any_link_has(one.number)]
             for number, cause in some:
-                yield r.SLOW, self._counted(number, _errors_of(cause))
+                if not self._each and self._supports([(number, ALL_LINKS)]):
+                    place = self._page.place(c.GPU_NVLINK_ERRORS_TOTAL, (cause,))
+                    yield r.SLOW, place.want(number, r.TIMES, ALL_LINKS)
+                else:
+                    yield r.SLOW, self._counted(number, _errors_of(cause))
             if some:
                 return
         for number, cause in r.LINK_ERROR_CALLS:
@@ -154,6 +179,11 @@ class Links:
                     continue
                 self._error_calls.append((link, cause, call))
 
+    def _any_link_has(self, number: int) -> bool:
+        """Tell whether a link answers this; one that is down when we start may not."""
+        numbers = [(number, link) for link in range(self.count)]
+        return bool(supported_fields(self._driver, self._handle, numbers))
+
     def _supports(self, numbers: Sequence[tuple[int, int]]) -> bool:
         return len(supported_fields(self._driver, self._handle, numbers)) == len(numbers)
 
@@ -161,6 +191,7 @@ class Links:
         """Return a counter that each link has."""
 
         def take(answers: Sequence[FieldAnswer]) -> None:
+            self._heard.discard(_key(count))
             for link, (code, raw, _) in enumerate(answers):
                 self._count(count, link, None if code else raw)
 
@@ -172,7 +203,13 @@ class Links:
             self._page.set(of_link, (str(link), *labels), raw, unit)
         value = None if raw is None else converted(raw, unit)
         if total is not None and value is not None:
-            self._last.setdefault((total, labels), {})[link] = value
+            key = (total, labels)
+            first = self._first.setdefault(key, {})
+            by_link = self._last.setdefault(key, {})
+            if link not in by_link and key in self._begun:
+                first[link] = value  # what it counted before was never in the sum
+            by_link[link] = value
+            self._heard.add(key)
 
     def _asked(self, call: Callable[[], Any]) -> Any:
         try:
@@ -195,46 +232,46 @@ class ChipToChip:
         if supported_fields(driver, handle, [(170, 0)]):
             (answer,) = driver.fields(handle, [(170, 0)])()
             self.count = 0 if answer.code else min(int(answer.value), _MOST_LINKS)
-        self._supported = supported_fields(
-            driver, handle,
-            [(n, 0) for n in (r.C2C_STATUS, r.C2C_BANDWIDTH[0], *(n for n, _ in r.C2C_ERRORS))],
-        ) if self.count else frozenset()  # fmt: skip
+        asked = (r.C2C_STATUS, r.C2C_BANDWIDTH[0], *(number for number, _ in r.C2C_ERRORS))
+        pairs = [(number, link) for number in asked for link in range(self.count)]
+        self._supported = {number for number, _ in supported_fields(driver, handle, pairs)}
 
     def wants(self) -> Iterator[tuple[int, Want]]:
         """Yield the fields to ask for, each with its beat."""
         for link in range(self.count):
-            if (r.C2C_STATUS, 0) in self._supported:
+            if r.C2C_STATUS in self._supported:
                 yield r.SLOW, self._noted(r.C2C_STATUS, link, self._up, r.FLAG)
-            if (r.C2C_BANDWIDTH[0], 0) in self._supported:
+            if r.C2C_BANDWIDTH[0] in self._supported:
                 yield (
                     r.SLOW,
                     self._noted(r.C2C_BANDWIDTH[0], link, self._bandwidth, r.C2C_BANDWIDTH[1]),
                 )
             for number, cause in r.C2C_ERRORS:
-                if (number, 0) in self._supported:
+                if number in self._supported:
                     kept = self._errors.setdefault(cause, {})
-                    yield r.SLOW, self._noted(number, link, kept, r.TIMES, keep=True)
+                    yield r.SLOW, self._noted(number, link, kept, r.TIMES)
 
     def finish(self) -> None:
         """Make the sums of what has been read."""
-        if self._up:
-            self._page.put(c.GPU_C2C_LINKS_UP, (), sum(self._up.values()))
-        if self._bandwidth:
-            active = [self._bandwidth.get(n, 0) for n in range(self.count) if self._up.get(n, 1)]
-            self._page.put(c.GPU_C2C_BANDWIDTH_BYTES_PER_SECOND, (), sum(active))
+        up = sum(self._up.values()) if self._up else None
+        self._page.set(c.GPU_C2C_LINKS_UP, (), up, r.FEW)
+        active = [n for n in range(self.count) if self._up.get(n, 1)]
+        known = active and self._bandwidth.keys() >= set(active)
+        bandwidth = sum(self._bandwidth[n] for n in active) if known else None
+        self._page.set(c.GPU_C2C_BANDWIDTH_BYTES_PER_SECOND, (), bandwidth, r.TIMES)
         for cause, by_link in self._errors.items():
-            if by_link:
-                self._page.put(c.GPU_C2C_ERRORS_TOTAL, (cause,), sum(by_link.values()))
+            # A part of the sum would look like a counter that was set back.
+            whole = len(by_link) == self.count
+            total = sum(by_link.values()) if whole else None
+            self._page.set(c.GPU_C2C_ERRORS_TOTAL, (cause,), total, r.TIMES)
 
-    def _noted(
-        self, number: int, link: int, kept: dict[int, float], unit: r.Unit, *, keep: bool = False
-    ) -> Want:
+    def _noted(self, number: int, link: int, kept: dict[int, float], unit: r.Unit) -> Want:
         def take(answers: Sequence[FieldAnswer]) -> None:
             ((code, raw, _),) = answers
             value = None if code else converted(raw, unit)
             if value is not None:
                 kept[link] = value
-            elif not keep:
+            else:
                 kept.pop(link, None)
 
         return Want(number, (link,), take)

@@ -6,7 +6,7 @@ GPU instance, so series are by that (`mig`), and the MIG devices are told in `gp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from exporter import catalogue as c
 from exporter.nvml import readings as r
 from exporter.nvml.device import Identity, converted
 from exporter.nvml.driver import GONE, OVER, Driver, Handle, NvmlError, Struct, Text
-from exporter.samples import Sample
+from exporter.samples import Fault, Sample
 
 _MEMORY = (
     ("nvmlDeviceGetMemoryInfo_v2", Struct("c_nvmlMemory_v2_t", ("total", "used"), "nvmlMemory_v2")),
@@ -47,13 +47,11 @@ class Instances:
         self.layout: tuple[MigDevice, ...] = ()
         self.enabled: bool | None = None
 
-    @property
-    def instances(self) -> tuple[int, ...]:
-        """The numbers of the GPU instances, ascending."""
-        return tuple(sorted({device.instance for device in self.layout}))
+    def look(self) -> list[Fault]:
+        """Find out anew which instances there are; return what went wrong.
 
-    def look(self) -> None:
-        """Find out anew which instances there are. Raises `NvmlError` if the GPU is lost."""
+        Raises `NvmlError` if the GPU is lost.
+        """
         try:
             self.enabled = None if self._mode is None else self._mode()[0] == 1
         except NvmlError as error:
@@ -61,7 +59,15 @@ class Instances:
                 raise
             self.enabled = None
         layout, memory = [], {}
-        for handle in self._driver.mig_devices(self._handle) if self.enabled else ():
+        handles: Sequence[Handle] = ()
+        faults = []
+        try:
+            handles = self._driver.mig_devices(self._handle) if self.enabled else ()
+        except NvmlError as error:
+            if error.code in GONE | OVER:
+                raise
+            faults.append(Fault(f"gpu{self._labels[0]}/mig", error.reason, str(error)))
+        for handle in handles:
             try:
                 device = self._device(handle)
                 if device.instance not in memory:
@@ -74,6 +80,7 @@ class Instances:
         self.layout = tuple(sorted(layout, key=lambda d: (d.instance, d.compute_instance)))
         self._broken = False
         self._memory = {number: call for number, call in memory.items() if call is not None}
+        return faults
 
     def _device(self, handle: Handle) -> MigDevice:
         def ask(function: str, answer: Any) -> Any:

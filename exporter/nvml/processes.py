@@ -26,10 +26,15 @@ from exporter.samples import Fault, Sample
 
 _LARGEST_PID = 1 << 22
 _MOST = 32
+_AHEAD = 10_000_000
+"""Microseconds by which a sample may be ahead of our clock before that was set back."""
 
 
 class Processes:
-    """The processes of one GPU. `command` returns a process's name, `None` if it is not there."""
+    """The processes of one GPU.
+
+    `command` returns a process's name, `None` if it is not there; `wall` Unix seconds.
+    """
 
     def __init__(
         self,
@@ -37,11 +42,13 @@ class Processes:
         handle: Handle,
         identity: Identity,
         command: Callable[[int], str | None],
+        wall: Callable[[], float],
     ) -> None:
         self._driver = driver
         self._handle = handle
         self._labels = identity.labels
         self._command = command
+        self._wall = wall
         self._lists = True
         self._shares = True
         self._seen = 0
@@ -94,6 +101,9 @@ class Processes:
         that are listed, newer than what was seen, at most all of the GPU."""
         if not self._shares:
             return
+        # Samples bear the time of day: one that was set back puts what we have seen in the future.
+        now = int(self._wall() * 1e6)
+        self._seen = min(self._seen, now) if self._seen < now + _AHEAD else now - _AHEAD
         try:
             rows = self._driver.process_shares(self._handle, self._seen)
         except NvmlError as error:

@@ -45,6 +45,8 @@ of a counter."""
 BLANK_TEXTS = frozenset({"[N/A]", "N/A", "ERR!", "[Unknown Error]", "[Not Supported]"})
 
 PERCENT = Unit(1, 100, 100)
+FAN_PERCENT = Unit(1, 100, 200)
+"""Of the highest speed while no tool overrides it; may exceed 100 (nvidia-smi)."""
 MILLIWATTS = Unit(1, 1000, 100_000_000)
 MILLIJOULES = Unit(1, 1000, 2**62)
 CELSIUS = Unit(1, 1, 200, -200)
@@ -186,6 +188,7 @@ def _clock(function: str, metric: Metric, domain: str, *, beat: int) -> Call:
     return Call(function, "u32", (Gives(metric, unit, (domain,)),), (number,), beat)
 
 
+POWER_USAGE = "nvmlDeviceGetPowerUsage"
 _NOW, _MAX = "nvmlDeviceGetClockInfo", "nvmlDeviceGetMaxClockInfo"
 # What is never nothing: a board that does not know it answers 0.
 _SOME_MEGAHERTZ = MEGAHERTZ._replace(least=1)
@@ -222,12 +225,12 @@ LADDERS: tuple[Ladder, ...] = (
             ),
         ),
     ),
-    # The plain call is an average over a second, but instant on GA100 and what is older.
+    # The plain call is cheap where the field costs milliseconds. It is an average over a second,
+    # but instant on GA100 and what is older: there it is only the last resort.
     (
+        _one(POWER_USAGE, "u32", Gives(c.GPU_POWER_WATTS, MILLIWATTS, ("average",))),
         Field(185, Gives(c.GPU_POWER_WATTS, MILLIWATTS, ("average",))),
-        _one(
-            "nvmlDeviceGetPowerUsage", "u32", Gives(c.GPU_POWER_WATTS, MILLIWATTS, ("average",))
-        ),
+        _one(POWER_USAGE, "u32", Gives(c.GPU_POWER_WATTS, MILLIWATTS, ("instant",))),
     ),
     (
         _one(
@@ -493,10 +496,11 @@ LINK_RATE = (164, MEGABYTES_PER_SECOND)
 """NVML_FI_DEV_NVLINK_GET_SPEED: megabytes per second and link, for all its name in the header."""
 
 LINK_BYTES: tuple[tuple[int, int, Unit], ...] = (
-    (139, 138, KIBIBYTES_COUNTED),
     (204, 202, BYTES_COUNTED),
+    (139, 138, KIBIBYTES_COUNTED),
 )
-"""Received and sent payload of a link, and its unit: up to NVLink 4 in KiB, NVLink 5 in bytes."""
+"""Received and sent payload of a link, and its unit: NVLink 5 in bytes, before it in KiB. NVLink 5
+first: whether it still counts by the old numbers nobody has said."""
 
 LINK_ERRORS: tuple[tuple[LinkField, ...], ...] = (
     # NVLink 5 (Blackwell). Its drivers also answer 161 and 162, with something else than the
@@ -532,7 +536,7 @@ resort: for eight GPUs it is 320 ms."""
 
 C2C_STATUS, C2C_BANDWIDTH = 171, (172, MEGABYTES_PER_SECOND)
 C2C_ERRORS: tuple[tuple[int, str], ...] = (
-    (231, "interrupt"), (232, "replay"), (233, "replay_back_to_back"),
+    (231, "crc"), (232, "replay"), (233, "replay_back_to_back"),
 )  # fmt: skip
 
 
@@ -541,12 +545,20 @@ FABRIC: tuple[tuple[str, Struct], ...] = (
     (
         "nvmlDeviceGetGpuFabricInfoV",
         Struct(
+            "c_nvmlGpuFabricInfo_v3_t",
+            ("state", "status", "healthMask", "healthSummary"),
+            "nvmlGpuFabricInfo_v3",
+        ),
+    ),
+    (
+        "nvmlDeviceGetGpuFabricInfoV",
+        Struct(
             "c_nvmlGpuFabricInfo_v2_t", ("state", "status", "healthMask"), "nvmlGpuFabricInfo_v2"
         ),
     ),
     ("nvmlDeviceGetGpuFabricInfo", Struct("c_nvmlGpuFabricInfo_t", ("state", "status"))),
 )
-"""State (0: not supported), status and, in the newer one, the mask of faults."""
+"""State (0: not supported), status and, in newer ones, the mask of faults and their summary."""
 
 
 class GpmMetric(NamedTuple):
@@ -607,9 +619,17 @@ ARCHITECTURES: Mapping[int, str] = {
     2: "kepler", 3: "maxwell", 4: "pascal", 5: "volta", 6: "turing", 7: "ampere", 8: "ada",
     9: "hopper", 10: "blackwell", 13: "rubin",
 }  # fmt: skip
-INSTANT_POWER = "nvmlDeviceGetPowerUsage"
 LAST_INSTANT = (8, 0)
-"""Up to this compute capability (GA100) the function above is instant, then an average (nvml.h)."""
+"""Up to this compute capability (GA100) nvmlDeviceGetPowerUsage is instant, then an average over a
+second (nvml.h)."""
+
+
+def is_true_of(rung: Rung, capability: tuple[int, int] | None) -> bool:
+    """Tell whether a row's labels are true on a GPU of this compute capability."""
+    if not isinstance(rung, Call) or rung.function != POWER_USAGE or capability is None:
+        return True
+    return (rung.gives[0].labels == ("instant",)) == (capability <= LAST_INSTANT)
+
 
 VIRTUALIZATION: Mapping[int, str] = {
     0: "none", 1: "passthrough", 2: "vgpu", 3: "host_vgpu", 4: "host_vsga",

@@ -6,7 +6,7 @@ crash of the driver does not set them back.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from exporter.samples import Metric, Sample
 
@@ -14,7 +14,10 @@ Key = tuple[str, tuple[str, ...]]
 
 
 class Totals:
-    """Sums by family and labels. Each key is added to by one thread."""
+    """Sums by family and labels, but for the GPU's index: that may become another one's.
+
+    Each sum is added to by one job.
+    """
 
     def __init__(self) -> None:
         self._sums: dict[Key, float] = {}
@@ -23,13 +26,13 @@ class Totals:
 
     def add(self, metric: Metric, labels: tuple[str, ...], amount: float) -> float:
         """Add to a sum and return it; the first time it starts at zero."""
-        key = (metric.name, labels)
+        key = (metric.name, labels[1:])
         total = self._sums[key] = self._sums.get(key, 0.0) + amount
         return total
 
     def sample(self, metric: Metric, labels: tuple[str, ...]) -> Iterator[Sample]:
         """Yield the sum, if there is one."""
-        total = self._sums.get((metric.name, labels))
+        total = self._sums.get((metric.name, labels[1:]))
         if total is not None:
             yield Sample(metric, labels, total)
 
@@ -46,8 +49,4 @@ class Totals:
                     and total >= 0
                     and all(isinstance(label, str) for label in labels)
                 ):
-                    self._sums[name, _tuple(labels)] = total
-
-
-def _tuple(labels: Sequence[str]) -> tuple[str, ...]:
-    return tuple(labels)
+                    self._sums[name, tuple(labels)] = total

@@ -1,8 +1,8 @@
-"""The NVML source: every GPU of the node, read in a child process, one thread for each.
+"""The NVML source: every GPU of the node, read in a child process, each as a job that may hang.
 
 It keeps the list of GPUs, starts and restarts the library, says which GPU hangs or is lost, and
-puts together what the threads bring. What is read of a GPU is left to `exporter.nvml`, deadlines
-of threads to `exporter.workers`, the life of the process to `exporter.isolate`.
+puts together what the jobs bring. What is read of a GPU is left to `exporter.nvml`, threads and
+deadlines to `exporter.workers`, the life of the process to `exporter.isolate`.
 
     gpu_up{gpu="0",uuid="GPU-7b1c..."} 1
     gpu_utilization_ratio{gpu="0",uuid="GPU-7b1c..."} 0.97
@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import functools
 import logging
+import math
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -28,6 +29,7 @@ from exporter.nvml.driver import (
     LIB_RM_VERSION_MISMATCH,
     LIBRARY_NOT_FOUND,
     OVER,
+    RESET_REQUIRED,
     UNSUPPORTED,
     Driver,
     Nvml,
@@ -39,17 +41,18 @@ from exporter.nvml.gpu import Gpu, House, Options, Reading
 from exporter.nvml.inventory import gpus_on_bus
 from exporter.nvml.totals import Totals
 from exporter.samples import Event, Fault, Item, Sample, Spent
-from exporter.workers import Crew, Stuck
+from exporter.workers import Crew, Stuck, Unbegun
 
 log = logging.getLogger(__name__)
 
 _RETRY = 30.0
-"""Seconds between attempts to reach a lost GPU again; made in its own thread, for they may hang."""
+"""Seconds between attempts to reach a lost GPU again."""
 _LOOK = 60.0
-_MOST_EVENTS = 200
 _WINDOWS = 3
+_MOST_EVENTS, _MOST_PENDING = 25, 1000
+"""Of one GPU at once, and of all until a read succeeds; the driver keeps the others."""
 _LIBRARY = "library"
-"""The thread for calls that concern no GPU; the GPUs' threads are named by index."""
+"""The job for calls that concern no GPU; the GPUs' jobs are named by index."""
 
 _TOTALS = {
     metric.name: metric
@@ -73,8 +76,16 @@ class _Known:
     unit: Gpu | None = None
     lost: bool = False
     retry_at: float = 0.0
+    fault: Fault | None = None
     disagreements: int = 0
     targets: tuple[Target, ...] = ()
+
+
+class _Unmet(NamedTuple):
+    """A GPU that has not told who it is: when to ask (again), and what it said the last time."""
+
+    retry_at: float
+    fault: Fault | None
 
 
 class _Met(NamedTuple):
@@ -84,6 +95,16 @@ class _Met(NamedTuple):
     handle: Any
     unit: Gpu
     reading: Reading
+
+
+class _Progress:
+    """How far a round of GPM has come: at which GPU it is, and what it has found until then."""
+
+    def __init__(self) -> None:
+        self.at = ""
+        self.given_up = False
+        self.samples: dict[str, list[Sample]] = {}
+        self.faults: list[Fault] = []
 
 
 class NvmlSource:
@@ -123,16 +144,19 @@ class NvmlSource:
         self._root = Path(root)
         self._crew = Crew(self._clock)
         self._totals = Totals()
-        self._house = House(self._driver, self._totals, self._clock.monotonic, self._command)
+        self._house = House(
+            self._driver, self._totals, self._clock.monotonic, self._clock.time, self._command
+        )
         self._gpm = Gpm(self._driver, self._totals, self._clock, detail=detail)
         self._known: dict[str, _Known] = {}
-        self._addresses: dict[int, str] = {}
         self._session: _Session | None = None
         self._look_at = 0.0
         self._on_bus = 0
         self._refusals: list[tuple[tuple[str, ...], str]] = []
         self._pending: deque[Event] = deque()
         self._over = False
+        self._unasked: set[str] = set()
+        self._measuring: dict[str, str] = {}
         self._spent_before = 0.0
         self._remember(memory)
 
@@ -147,7 +171,8 @@ class NvmlSource:
         for uuid, known in self._known.items():
             reading = readings.get(uuid)
             labels = known.identity.labels
-            items.append(c.GPU_UP(int(reading is not None), *labels))
+            if reading is not None or uuid not in self._unasked:
+                items.append(c.GPU_UP(int(reading is not None), *labels))
             items += self._totals.sample(c.GPU_LOSSES_TOTAL, labels)
             if reading is not None:
                 items.append(c.GPU_INFO(1, *known.identity.info()))
@@ -155,7 +180,7 @@ class NvmlSource:
                 items += reading.faults
                 items += measured.get(uuid, ())
                 items += self._doubts(known, reading, measured.get(uuid, ()))
-        expected = max(self._expected, self._on_bus, len(self._known), session.listed)
+        expected = self._expected or max(self._on_bus, len(self._known), session.listed)
         items.append(c.GPU_DEVICES_PRESENT(len(readings)))
         items.append(c.GPU_DEVICES_EXPECTED(expected))
         items.append(c.FLOPWATCH_DRIVER_SECONDS_TOTAL(self._driver_seconds(), self.name))
@@ -175,7 +200,10 @@ class NvmlSource:
         return {
             "totals": self._totals.export(),
             "marks": self._totals.marks.copy(),
-            "gpus": [[k.identity.gpu, k.identity.uuid, k.lost] for k in self._known.values()],
+            "gpus": [
+                [k.identity.gpu, k.identity.uuid, k.identity.pci_bus_id, k.lost]
+                for k in self._known.values()
+            ],
             "driver_seconds": self._driver_seconds(),
         }
 
@@ -189,8 +217,8 @@ class NvmlSource:
                 self._totals.marks[uuid] = mark
         for row in memory.get("gpus") or ():
             match row:
-                case [str(gpu), str(uuid), bool(lost)]:
-                    self._known[uuid] = _Known(Identity(gpu, uuid), lost=lost)
+                case [str(gpu), str(uuid), str(pci), bool(lost)]:
+                    self._known[uuid] = _Known(Identity(gpu, uuid, pci_bus_id=pci), lost=lost)
         if isinstance(seconds := memory.get("driver_seconds"), float):
             self._spent_before = seconds
 
@@ -204,11 +232,13 @@ class NvmlSource:
         now = self._clock.monotonic()
         session = self._session
         if session is not None:
-            result = self._crew.run({_LIBRARY: lambda: self._check(session)}, (until - now) * 0.4)
-            match result[_LIBRARY]:
-                case Stuck() as stuck:
-                    # The GPUs have threads of their own and need not wait for this.
-                    items.append(Fault.of("library", stuck))
+            jobs: dict[str, Callable[[], Any]] = {_LIBRARY: lambda: self._check(session)}
+            results = self._crew.run(jobs | self._event_jobs(), (until - now) * 0.4)
+            items += self._take_events(results)
+            match results[_LIBRARY]:
+                case Stuck() | Unbegun() as late:
+                    # The GPUs have jobs of their own and need not wait for this.
+                    items.append(Fault.of("library", late))
                     return session
                 case NvmlError() as error if error.code in OVER and not self._anyone_stuck():
                     pass
@@ -224,19 +254,13 @@ class NvmlSource:
         return begun
 
     def _check(self, session: _Session) -> tuple[list[Fault], bool]:
-        """Take the events that have come; return what went wrong with it, and whether the number of
-        GPUs has changed. Waiting for events fails when any GPU is lost: that costs no other.
-        """
+        """Return whether the number of GPUs has changed, and what went wrong with asking."""
         now = self._clock.monotonic()
         if now >= self._look_at:
             self._look_at = now + _LOOK
             self._on_bus = gpus_on_bus(self._root)
         faults: list[Fault] = []
         changed = False
-        try:
-            self._take_events()
-        except NvmlError as error:
-            faults.append(_of_library(error))
         try:
             changed = session.count() != session.listed
         except NvmlError as error:
@@ -283,24 +307,49 @@ class NvmlSource:
             if error.code not in OVER:
                 raise
 
-    def _take_events(self) -> None:
-        for address, code in self._driver.xids(_MOST_EVENTS - len(self._pending)):
-            known = self._known.get(self._addresses.get(address, ""))
-            about = "" if known is None else known.identity.pci_bus_id
-            self._pending.append(Event("xid", about, code, self._clock.time()))
+    def _event_jobs(self) -> dict[str, Callable[[], Sequence[int]]]:
+        """Return a job for the XIDs of each GPU: waiting may hang, or fail with the GPU."""
+        if len(self._pending) > _MOST_PENDING:
+            return {}
+        return {
+            f"gpu{known.identity.gpu}/events": functools.partial(known.unit.events, _MOST_EVENTS)
+            for known in self._known.values()
+            if known.unit is not None and not known.lost
+        }
+
+    def _take_events(self, results: Mapping[str, Any]) -> list[Fault]:
+        """Keep the events that have come until they can be told; return what went wrong."""
+        faults = []
+        for known in self._known.values():
+            part = f"gpu{known.identity.gpu}/events"
+            result = results.get(part, ())
+            if isinstance(result, NvmlError | Stuck | Unbegun):
+                if not (isinstance(result, NvmlError) and result.code in OVER):
+                    faults.append(Fault.of(part, result))
+            elif isinstance(result, BaseException):
+                raise result
+            else:
+                now = self._clock.time()
+                pci = known.identity.pci_bus_id
+                self._pending += [Event("xid", pci, code, now) for code in result]
+        return faults
 
     # ------------------------------------------------------------ the GPUs
 
     def _read_gpus(self, session: _Session, until: float, items: list[Item]) -> dict[str, Reading]:
-        """Read each GPU in its own thread, those that are met for the first time as well."""
+        """Read each GPU as a job of its own, those that are met for the first time as well."""
         now = self._clock.monotonic()
+        self._unasked = set()
+        # Some were met too late for their round: what they said then is old, who they are is not.
+        for late in tuple(session.met.values()):
+            self._register(session, late)
         by_index = {
             known.identity.gpu: known for known in self._known.values() if known.handle is not None
         }
         jobs: dict[str, Callable[[], Reading | _Met]] = {}
-        for index, retry_at in session.unmet.items():
-            if now >= retry_at:
-                jobs[str(index)] = functools.partial(self._meet, index, session.driver_version)
+        for index, unmet in session.unmet.items():
+            if now >= unmet.retry_at and index not in session.met:
+                jobs[str(index)] = functools.partial(self._meet, index, session)
         for gpu, known in by_index.items():
             if now >= known.retry_at:
                 jobs[gpu] = functools.partial(self._read_known, known)
@@ -310,78 +359,110 @@ class NvmlSource:
             result = results[gpu]
             part = f"gpu{gpu}"
             if isinstance(result, _Met):
-                known = self._register(session, result)
-                readings[known.identity.uuid] = result.reading
+                if (met := self._register(session, result)) is not None:
+                    readings[met.identity.uuid] = result.reading
+                elif (fault := session.unmet[int(gpu)].fault) is not None:
+                    items.append(fault)
             elif isinstance(result, Reading):
                 known = by_index[gpu]
                 known.lost = False
                 readings[known.identity.uuid] = result
-            elif isinstance(result, NvmlError) and result.code in GONE:
-                self._lose(session, gpu, by_index.get(gpu), now)
-            elif isinstance(result, Stuck) or (
-                isinstance(result, NvmlError) and result.code not in OVER
-            ):
+            elif isinstance(result, NvmlError) and result.code not in OVER:
+                self._fail(session, gpu, by_index.get(gpu), result, now)
                 items.append(Fault.of(part, result))
+            elif isinstance(result, Stuck | Unbegun):
+                items.append(Fault.of(part, result))
+                if isinstance(result, Unbegun) and gpu in by_index:
+                    self._unasked.add(by_index[gpu].identity.uuid)
             else:
                 raise self._broken(result)
         self._tell_refusals()
-        self._miss(session, readings, items)
+        self._miss(session, results, items)
         return readings
 
-    def _meet(self, index: int, driver_version: str) -> _Met:
-        """Find out who a GPU is, set it up, and read it. In the GPU's own thread."""
+    def _meet(self, index: int, session: _Session) -> _Met:
+        """Find out who a GPU is, set it up, and read it. A job: it may hang."""
         handle = self._driver.device(index)
-        identity = identify(self._driver, handle, index, driver_version)
-        try:
-            self._driver.watch_xids([handle])
-        except NvmlError as error:
-            if error.code in GONE | OVER:
-                raise
-            log.warning("gpu %s: no XID events: %s", index, error)
+        identity = identify(self._driver, handle, index, session.driver_version)
         unit = Gpu(self._house, handle, identity, self._options)
-        return _Met(identity, handle, unit, unit.read())
+        met = session.met[index] = _Met(identity, handle, unit, unit.read())
+        return met
 
     def _read_known(self, known: _Known) -> Reading:
-        """Read a GPU; one that was lost is set up again. In the GPU's own thread."""
+        """Read a GPU; one that was lost is set up again. A job: it may hang."""
         unit = known.unit
         if unit is None:
-            unit = Gpu(self._house, known.handle, known.identity, self._options)
+            # Kept at once: if setting up takes longer than a read may, the next goes on from it.
+            unit = known.unit = Gpu(self._house, known.handle, known.identity, self._options)
         reading = unit.read()
-        known.unit = unit
+        if unit.outdated:
+            known.unit = None
         return reading
 
-    def _register(self, session: _Session, met: _Met) -> _Known:
-        session.unmet.pop(int(met.identity.gpu), None)
+    def _register(self, session: _Session, met: _Met) -> _Known | None:
+        """Take up a GPU that was met; `None` if it says that it is another one that is there."""
+        index = int(met.identity.gpu)
+        session.met.pop(index, None)
         known = self._known.setdefault(met.identity.uuid, _Known(met.identity))
+        if known.handle is not None and known.identity.gpu != met.identity.gpu:
+            said = f"has the UUID of gpu {known.identity.gpu}"
+            session.unmet[index] = _Unmet(math.inf, Fault(f"gpu{index}", "malformed", said))
+            return None
+        session.unmet.pop(index, None)
+        self._known = {
+            uuid: other
+            for uuid, other in self._known.items()
+            # A board in the place of another one has replaced it.
+            if other is known
+            or other.handle is not None
+            or not other.identity.pci_bus_id
+            or other.identity.pci_bus_id != met.identity.pci_bus_id
+        }
         known.identity, known.handle, known.unit = met.identity, met.handle, met.unit
         known.lost, known.retry_at = False, 0.0
         self._known = dict(sorted(self._known.items(), key=lambda one: int(one[1].identity.gpu)))
-        self._addresses[self._driver.address(met.handle)] = met.identity.uuid
         self._totals.add(c.GPU_LOSSES_TOTAL, met.identity.labels, 0)
         self._refusals.append((met.unit.refused, met.identity.gpu))
         return known
 
-    def _lose(self, session: _Session, gpu: str, known: _Known | None, now: float) -> None:
-        """Note that a GPU is gone; it is asked again after a while."""
+    def _fail(
+        self, session: _Session, gpu: str, known: _Known | None, error: NvmlError, now: float
+    ) -> None:
+        """Note what a failed read of a whole GPU means for asking again.
+
+        One that is lost or waits for a reset, and one that would not even say who it is (it may be
+        closed to us), are asked again after a while only.
+        """
         if known is None:
-            session.unmet[int(gpu)] = now + _RETRY
-            return
+            session.unmet[int(gpu)] = _Unmet(now + _RETRY, Fault.of(f"gpu{gpu}", error))
+        elif error.code in GONE | {RESET_REQUIRED}:
+            self._lose(known)
+            known.unit, known.retry_at, known.fault = (
+                None,
+                now + _RETRY,
+                Fault.of(f"gpu{gpu}", error),
+            )
+
+    def _lose(self, known: _Known) -> None:
         if not known.lost:
             self._totals.add(c.GPU_LOSSES_TOTAL, known.identity.labels, 1)
-        known.lost, known.unit, known.retry_at = True, None, now + _RETRY
+        known.lost = True
 
-    def _miss(self, session: _Session, readings: Mapping[str, Reading], items: list[Item]) -> None:
-        """Tell of the GPUs that are gone: lost, or no longer listed by the driver."""
-        for uuid, known in self._known.items():
-            if known.handle is None and not session.unmet and not known.lost:
-                known.lost = True
-                self._totals.add(c.GPU_LOSSES_TOTAL, known.identity.labels, 1)
-            if known.lost and uuid not in readings:
-                how = "lost" if known.handle is not None else "no longer listed by the driver"
-                items.append(Fault(f"gpu{known.identity.gpu}", "unavailable", how))
-        for index, retry_at in session.unmet.items():
-            if retry_at:
-                items.append(Fault(f"gpu{index}", "unavailable", "lost before it was ever read"))
+    def _miss(self, session: _Session, results: Collection[str], items: list[Item]) -> None:
+        """Tell of the GPUs that were not asked: lost ones, and those that are no longer listed."""
+        for known in self._known.values():
+            gpu = known.identity.gpu
+            if known.handle is None and not session.unmet:
+                self._lose(known)
+                said = f"{known.identity.uuid}: no longer listed by the driver"
+                items.append(Fault(f"gpu{gpu}", "unavailable", said))
+            elif known.lost and known.fault is not None and gpu not in results:
+                items.append(known.fault)
+        items += [
+            unmet.fault
+            for index, unmet in session.unmet.items()
+            if unmet.fault is not None and str(index) not in results
+        ]
 
     def _broken(self, error: BaseException) -> BaseException:
         """Return what to raise; if the library is over, whoever said so, it is started anew."""
@@ -397,7 +478,7 @@ class NvmlSource:
             log.info("gpu %s: not supported here: %s", ",".join(map(str, gpus)), ", ".join(refused))
 
     def _anyone_stuck(self) -> bool:
-        return self._crew.anyone_stuck()
+        return bool(self._crew.away())
 
     def _command(self, pid: int) -> str | None:
         try:
@@ -424,27 +505,53 @@ class NvmlSource:
         there = (known for known in self._known.values() if not known.lost)
         keep = frozenset(target.key for known in there for target in known.targets)
         left = max(0.05, until - self._clock.monotonic())
-        result = self._crew.run({"gpm": lambda: self._measure(targets, keep)}, left)["gpm"]
-        if isinstance(result, Stuck):
-            items.append(Fault.of("gpm", result))
-            return {}
-        if isinstance(result, BaseException):
+        able = self._without_stuck(targets, items)
+        progress = _Progress()
+        # A job that is away keeps its name; the others are read by another one meanwhile.
+        names = map("gpm{}".format, range(len(self._known) + 1))
+        name = next(name for name in names if name not in self._measuring)
+        job = functools.partial(self._measure, able, keep, progress)
+        result = self._crew.run({name: job}, left)[name]
+        if isinstance(result, Stuck | Unbegun):
+            progress.given_up = True
+            part = self._known[progress.at].identity.gpu if progress.at else ""
+            items.append(Fault.of(f"gpu{part}/gpm" if part else "gpm", result))
+            if isinstance(result, Stuck):
+                self._measuring[name] = progress.at
+        elif isinstance(result, BaseException):
             raise self._broken(result)
-        samples, faults = result
-        items += faults
-        return samples
+        items += progress.faults
+        return progress.samples.copy()
+
+    def _without_stuck(
+        self, targets: Mapping[str, Sequence[Target]], items: list[Item]
+    ) -> Mapping[str, Sequence[Target]]:
+        """Leave out the GPUs that a former round still hangs at; say which they are."""
+        away = self._crew.away()
+        self._measuring = {job: uuid for job, uuid in self._measuring.items() if job in away}
+        for job, uuid in self._measuring.items():
+            if uuid in self._known:
+                part = f"gpu{self._known[uuid].identity.gpu}/gpm"
+                items.append(Fault.of(part, Stuck(away[job])))
+        return {u: some for u, some in targets.items() if u not in self._measuring.values()}
 
     def _measure(
-        self, targets: Mapping[str, Sequence[Target]], keep: frozenset[Hashable]
-    ) -> tuple[dict[str, list[Sample]], list[Fault]]:
-        self._gpm.forget(keep)
-        measured: dict[str, list[Sample]] = {}
-        faults: list[Fault] = []
+        self,
+        targets: Mapping[str, Sequence[Target]],
+        keep: frozenset[Hashable],
+        progress: _Progress,
+    ) -> None:
+        """Read GPM of these GPUs, one after the other, until that is given up."""
+        if not self._measuring:
+            self._gpm.forget(keep)
         for uuid, some in targets.items():
-            measured[uuid] = []
+            if progress.given_up:
+                return
+            progress.at = uuid
+            measured: list[Sample] = []
             for target in some:
                 try:
-                    measured[uuid] += self._gpm.read(target)
+                    measured += self._gpm.read(target)
                 except NvmlError as error:
                     if error.code in OVER:
                         raise
@@ -452,8 +559,8 @@ class NvmlSource:
                         continue
                     part = f"gpu{target.labels[0]}"
                     part += "" if target.instance is None else f"/mig{target.instance}"
-                    faults.append(Fault(part, error.reason, str(error)))
-        return measured, faults
+                    progress.faults.append(Fault(part, error.reason, str(error)))
+            progress.samples[uuid] = measured
 
     def _doubts(
         self, known: _Known, reading: Reading, measured: Sequence[Sample]
@@ -490,15 +597,16 @@ def _told(error: BaseException) -> BaseException:
 class _Session:
     """The library between start and stop.
 
-    `unmet` are the GPUs that it lists and that have not told who they are, by index; with each
-    stands when to ask (again), in monotonic seconds.
+    `unmet` are the GPUs that it lists and that have not told who they are, by index; `met` those
+    that have just told, until they are taken up.
     """
 
     def __init__(self, driver: Driver, now: float) -> None:
         self.begun = now
         self.count: Callable[[], int] = driver.bind("nvmlDeviceGetCount_v2", "u32")
         self.listed = self.count()
-        self.unmet: dict[int, float] = dict.fromkeys(range(self.listed), 0.0)
+        self.met: dict[int, _Met] = {}
+        self.unmet = dict.fromkeys(range(self.listed), _Unmet(0.0, None))
         self.driver_version = _version(driver, "nvmlSystemGetDriverVersion")
         self._nvml_version = _version(driver, "nvmlSystemGetNVMLVersion")
         self._cuda_version = _cuda_version(driver)

@@ -366,20 +366,18 @@ def test_the_kernel_log_is_one(rig: Rig) -> None:
 
 
 def test_events_are_told_once_to_each_who_asked(rig: Rig) -> None:
-    """From the registration on, of the GPUs that were named, as many at once as wanted."""
-    early, late, other = (rig.demo.gpu_driver() for _ in range(3))
-    for driver in (early, late, other):
-        driver.start()
-    for gpu in rig.gpus:
-        early.watch_xids([gpu])
-    other.watch_xids(rig.gpus[:FAULTY])
+    """From the registration on, of the GPU that was named, as many at once as wanted."""
+    driver = rig.demo.gpu_driver()
+    driver.start()
+    early, again, other = (driver.watch_xids(rig.gpus[n]) for n in (FAULTY, FAULTY, FAULTY - 1))
     while len(rig.node.gpus.xids) < 2:
         rig.step(20)
-    late.watch_xids(rig.gpus)
-    assert early.xids(0) == []
-    assert early.xids(1) == [(FAULTY, 94)]
-    assert early.xids(10) == [(FAULTY, 94)]
-    assert early.xids(10) == late.xids(10) == other.xids(10) == []
+    late = driver.watch_xids(rig.gpus[FAULTY])
+    assert early(0) == []
+    assert early(1) == [94]
+    assert early(10) == [94]
+    assert again(10) == [94, 94]
+    assert early(10) == late(10) == other(10) == []
 
 
 def test_the_kernel_has_the_devices_on_its_bus(rig: Rig) -> None:

@@ -21,7 +21,7 @@ from exporter.nvml import gpu, mig
 from exporter.nvml import readings as r
 from exporter.nvml.driver import Block, Struct
 from exporter.samples import Metric
-from tests.nvml.profile_driver import SHAPES, Layout
+from tests.nvml.profile_driver import LATER, SHAPES, Layout
 from tests.nvml.units import Bench, Key, rows
 
 Change = tuple[str, Any]
@@ -149,6 +149,7 @@ def _places(answer: object) -> int:
 def _struct(struct: Struct, name: str) -> Iterator[Change]:
     """Change a structure: each member into each other one of it, its version, its inputs."""
     layouts = [s.writes for s in SHAPES.values() if isinstance(s.writes, Layout)]
+    layouts += LATER.values()
     (members,) = {tuple(layout.places) for layout in layouts if layout.struct == struct.name}
     for at, field in enumerate(struct.fields):
         for other in members:
@@ -205,14 +206,14 @@ def places() -> Iterator[Place]:
         beside = {name: value for name, value in EMPTY.items() if name not in room}
         for name in room:
             yield Place(r, name, getattr(r, name), beside)
-    power = tuple(ladder for ladder in r.LADDERS if _calls(ladder, r.INSTANT_POWER))
-    for name in ("INSTANT_POWER", "LAST_INSTANT"):
+    power = tuple(ladder for ladder in r.LADDERS if _calls(ladder, r.POWER_USAGE))
+    for name in ("POWER_USAGE", "LAST_INSTANT"):
         yield Place(r, name, getattr(r, name), {**EMPTY, "LADDERS": power})
     fabric = {name: value for name, value in EMPTY.items() if name != "FABRIC"}
     yield Place(gpu.Fabric, "_HEALTH", gpu.Fabric._HEALTH, fabric)
     yield Place(gpu.Fabric, "_CONFIGURATION", gpu.Fabric._CONFIGURATION, fabric)
     yield Place(mig, "_MEMORY", mig._MEMORY, EMPTY)
-    yield Place(r, "PERCENT", r.PERCENT, EMPTY)  # used by name for fans
+    yield Place(r, "FAN_PERCENT", r.FAN_PERCENT, EMPTY)  # used by name
 
 
 def _calls(ladder: r.Ladder, function: str) -> bool:

@@ -173,10 +173,17 @@ SHAPES: Mapping[str, Shape] = {
 }  # fmt: skip
 """Functions as `nvml.h` declares them."""
 
+LATER = {
+    "c_nvmlGpuFabricInfo_v3_t": Layout(
+        "c_nvmlGpuFabricInfo_v3_t", "nvmlGpuFabricInfo_v3", {**_FABRIC, "healthSummary": 5}
+    )
+}
+"""Later structures that the same functions fill, by the version in them."""
+
 SIGNED = frozenset({"temperature", "marginTemperature"})
 LONG = frozenset({"total", "reserved", "free", "used", "bar1Total", "bar1Free", "bar1Used",
                    *_SRAM[:-1]})  # fmt: skip
-_BITS = {"u16": 16, "u32": 32, "i32": 32, "u64": 64, "i64": 64, "ul": 64, "f64": 64}
+_BITS = {"u8": 8, "u16": 16, "u32": 32, "i32": 32, "u64": 64, "i64": 64, "ul": 64, "f64": 64}
 _WIDE = frozenset({"u64", "i64", "ul", "f64"})
 
 
@@ -316,6 +323,9 @@ class ProfileDriver:
                 raise TypeError(f"{function} writes text, not {answer}")
             return lambda: self._text(device, function, answer.size)
         if isinstance(shape.writes, Layout):
+            if isinstance(answer, Struct) and answer.name in LATER:
+                shape = shape._replace(writes=LATER[answer.name])
+            assert isinstance(shape.writes, Layout)
             if not isinstance(answer, Struct) or answer.name != shape.writes.struct:
                 raise TypeError(f"{function} writes {shape.writes.struct}, not {answer}")
             unknown = set(answer.fields) - shape.writes.places.keys()
@@ -385,7 +395,8 @@ class ProfileDriver:
             raise AttributeError(f"{answer.name} takes no {given}")
         values = self._values(device, function, shape, args)
         newest = self._ask(device.number, "fabric_version") if "Fabric" in function else None
-        old = newest is not None and self._whole(newest, 0) < 2 and layout.version
+        needed = 3 if answer.name in LATER else 2
+        old = newest is not None and self._whole(newest, 0) < needed and layout.version
         if old or answer.version != layout.version:
             raise NvmlError(ARGUMENT_VERSION_MISMATCH, function)
         return tuple(values[layout.places[name]] for name in answer.fields)
@@ -406,7 +417,8 @@ class ProfileDriver:
             if function == "nvmlDeviceGetPciInfo_v3":
                 return self._pci(function, told)
             if "Fabric" in function:
-                return [0, *(_cut(self._whole(told, at), "u32") for at in range(1, 5))]
+                kinds = ("u32",) * 4 + ("u8",)
+                return [0, *(_cut(self._whole(told, 1 + at), k) for at, k in enumerate(kinds))]
             if "MemoryInfo" not in function or "BAR1" in function:
                 kinds = {
                     at: "i32" if name in SIGNED else "u64" if name in LONG else "u32"
@@ -572,11 +584,8 @@ class ProfileDriver:
 
     # ------------------------------------------------------------ events
 
-    def watch_xids(self, devices: Iterable[Gpu]) -> None:
-        self._events = True
-
-    def xids(self, most: int) -> Sequence[tuple[int, int]]:
-        return []
+    def watch_xids(self, device: Gpu) -> Callable[[int], Sequence[int]]:
+        return lambda most: []
 
     # ------------------------------------------------------------ GPM
 

@@ -115,20 +115,39 @@ def test_a_hung_start_of_the_library_is_a_timeout_and_no_second_child_is_started
 def test_a_hang_in_the_counters_costs_only_what_they_say(
     child: Child, control: Control, log: Log
 ) -> None:
-    """GPM hangs: no SM activity, all else is there, and its thread gets no second job."""
+    """GPM hangs everywhere: no SM activity, all else is there, and each GPU is asked once."""
     source = child("h100-sxm8", ["* nvmlGpmSampleGet = hang"], budget=1.0)
 
-    page = until(source, lambda page: bool(page.said("gpm")) and all_up(page))
-    assert [fault.reason for fault in page.said("gpm")] == ["timeout"]
+    page = until(source, lambda page: len(page.faults) == 8 and all_up(page))
+    assert {fault.part for fault in page.faults} == {f"gpu{gpu}/gpm" for gpu in EIGHT}
+    assert {fault.reason for fault in page.faults} == {"timeout"}
     assert page.of(c.GPU_SM_ACTIVE_RATIO) == {}
     assert sorted(page.by_gpu(c.GPU_POWER_WATTS)) == [*EIGHT]
     for _ in range(4):
         until(source, all_up)
-    assert log.counts()["nvmlGpmSampleGet"] == 1
+    assert log.counts()["nvmlGpmSampleGet"] == 8
 
     control.clear()
     page = until(source, lambda page: len(page.of(c.GPU_SM_ACTIVE_RATIO)) == 8)
     assert page.faults == []
+
+
+def test_one_gpu_that_hangs_in_the_counters_leaves_the_activity_of_the_others(
+    child: Child, control: Control
+) -> None:
+    """It is named; the other seven are measured meanwhile, and their integrals go on."""
+    source = child("h100-sxm8", budget=1.0)
+    until(source, lambda page: len(page.of(c.GPU_SM_ACTIVE_SECONDS_TOTAL)) == 8)
+
+    control.add("3 nvmlGpmSampleGet = hang")
+    others = {gpu for gpu in EIGHT if gpu != "3"}
+    page = until(source, lambda page: set(page.by_gpu(c.GPU_SM_ACTIVE_SECONDS_TOTAL)) == others)
+    page = until(source, lambda page: bool(page.said("gpu3/gpm")))
+    assert [fault.part for fault in page.faults] == ["gpu3/gpm"]
+    assert all_up(page)
+
+    control.clear()
+    until(source, lambda page: len(page.of(c.GPU_SM_ACTIVE_RATIO)) == 8 and not page.faults)
 
 
 def test_a_hang_in_waiting_for_events_costs_only_those(
@@ -139,8 +158,9 @@ def test_a_hang_in_waiting_for_events_costs_only_those(
     until(source, all_up)
 
     control.add("system nvmlEventSetWait_v2 = hang")
-    page = until(source, lambda page: all_up(page) and bool(page.said("library")))
-    assert [fault.reason for fault in page.faults] == ["timeout"]
+    page = until(source, lambda page: all_up(page) and len(page.faults) == 8)
+    assert {fault.part for fault in page.faults} == {f"gpu{gpu}/events" for gpu in EIGHT}
+    assert {fault.reason for fault in page.faults} == {"timeout"}
     log.forget()
     for _ in range(3):
         until(source, all_up)
@@ -162,7 +182,8 @@ def test_an_error_that_concerns_no_gpu_costs_no_gpu(
     control.add(f"system {call} = !{code}")
     page = read(source)
     assert all_up(page)
-    assert [fault.part for fault in page.faults] == ["library"]
+    events = [f"gpu{gpu}/events" for gpu in EIGHT]
+    assert [f.part for f in page.faults] == (["library"] if "Count" in call else events)
     assert call in page.faults[0].detail
 
     control.clear()
@@ -320,12 +341,15 @@ def test_one_bad_field_leaves_the_others_alone(child: Child, control: Control) -
     source = child("h100-sxm8")
     before = read(source)
 
-    control.add("2 field 185 = !999")
+    control.add("2 field 74 = !999")
     page = read(source)
-    assert before.families(2) - page.families(2) == {"gpu_power_watts"}
+    gone = {sample[:2] for sample in before.samples} - {sample[:2] for sample in page.samples}
+    assert [(metric, labels[0], labels[2:]) for metric, labels in gone] == [
+        (c.GPU_THROTTLED_SECONDS_TOTAL, "2", ("sw_power_cap",))
+    ]
     assert all_up(page)
     assert [(fault.part, fault.reason) for fault in page.faults] == [("gpu2", "io")]
-    assert "185" in page.faults[0].detail
+    assert "74" in page.faults[0].detail
 
     control.clear()
     page = read(source)

@@ -321,7 +321,9 @@ SIXTH = 1_000_000 // 6
 
 def busy(counters: Counters, totals: Totals | None = None, identity: Identity = IDENTITY) -> Busy:
     driver: Driver = counters  # type: ignore[assignment]
-    house = House(driver, totals or Totals(), counters.clock.monotonic, lambda _: None)
+    house = House(
+        driver, totals or Totals(), counters.clock.monotonic, counters.clock.time, lambda _: None
+    )
     return Busy(house, None, identity)
 
 

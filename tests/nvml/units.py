@@ -159,6 +159,8 @@ def _members(function: str) -> list[str]:
     """Return the members of a function's structure in order, as the bindings declare them."""
     writes = SHAPES[function].writes
     struct = writes.struct if isinstance(writes, Layout) else "c_nvmlUtilization_t"
+    if function.endswith("FabricInfoV"):
+        struct = "c_nvmlGpuFabricInfo_v3_t"  # version 2 with one member more
     return [name for name, *_ in getattr(pynvml, struct)._fields_ if name != "version"]
 
 
@@ -200,7 +202,7 @@ class Bench:
         clock.now = BEGAN
         handle = driver.device(gpu)
         identity = identify(driver, handle, gpu, version)
-        house = House(driver, totals, clock.monotonic, COMMANDS.get)
+        house = House(driver, totals, clock.monotonic, clock.time, COMMANDS.get)
         unit = Gpu(house, handle, identity, Options(detail=True, links=True))
         gpm = Gpm(driver, totals, clock, detail=True)
         samples: list[Sample] = []

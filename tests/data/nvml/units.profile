@@ -61,6 +61,7 @@ system nvmlSystemGetCudaDriverVersion = 13010
 0 field 185 1 = u32 731450
 0 field 185 2 = u32 85830
 0 field 186 = u32 625680
+3 field 185 = u32 415370
 0 field 186 1 = u32 728190
 0 field 186 2 = u32 84990
 0 nvmlDeviceGetPowerUsage = 626110
@@ -265,7 +266,7 @@ system nvmlSystemGetCudaDriverVersion = 13010
 # fabric: cluster, status, clique, state, health mask, summary. Two bits for each fault, four for
 # the configuration (1 is right).
 0 nvmlDeviceGetGpuFabricInfoV = "c0ffee00-0000-0000-0000-000000000000" 0 5 3 0x1AA 1
-1 nvmlDeviceGetGpuFabricInfoV = "c0ffee00-0000-0000-0000-000000000000" 0 5 2 0x1AA 1
+1 nvmlDeviceGetGpuFabricInfoV = "c0ffee00-0000-0000-0000-000000000000" 0 5 3 0x1AA 2
 2 nvmlDeviceGetGpuFabricInfoV = !13
 2 nvmlDeviceGetGpuFabricInfo = "c0ffee00-0000-0000-0000-000000000000" 0 6 3
 3 nvmlDeviceGetGpuFabricInfoV = "c0ffee00-0000-0000-0000-000000000000" 0 5 3 0x1A9 1
@@ -276,7 +277,11 @@ system nvmlSystemGetCudaDriverVersion = 13010
 7 nvmlDeviceGetGpuFabricInfoV = "c0ffee00-0000-0000-0000-000000000000" 0 5 3 0x16A 1
 8 nvmlDeviceGetGpuFabricInfoV = "c0ffee00-0000-0000-0000-000000000000" 0 5 3 0x3AA 1
 9 nvmlDeviceGetGpuFabricInfoV = "c0ffee00-0000-0000-0000-000000000000" 9 5 3 0x1AA 1
-10 nvmlDeviceGetGpuFabricInfoV = "c0ffee00-0000-0000-0000-000000000000" 0 5 1 0x1AA 1
+10 nvmlDeviceGetGpuFabricInfoV = "c0ffee00-0000-0000-0000-000000000000" 0 5 3 0x1AA 1
+4 fabric_version = 2
+7 fabric_version = 2
+9 fabric_version = 2
+10 fabric_version = 2
 
 # modes
 0 nvmlDeviceGetPersistenceMode = 1
