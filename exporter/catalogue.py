@@ -112,8 +112,8 @@ GPU_DRIVER_INFO = Metric(
 )  # fmt: skip
 GPU_DEVICES_EXPECTED = Metric(
     "gpu_devices_expected", "gauge",
-    "GPUs that should be here: those on the PCI bus, those seen since the daemon was started, or"
-    " the number in the configuration, whichever is most.",
+    "GPUs that should be here: the number in the configuration; without one, those on the PCI bus"
+    " that were not given to another driver, or those seen or listed, whichever is most.",
     (), GPU,
 )  # fmt: skip
 GPU_DEVICES_PRESENT = Metric(
@@ -183,7 +183,8 @@ GPU_BAR1_TOTAL_BYTES = Metric(
 )  # fmt: skip
 GPU_POWER_WATTS = Metric(
     "gpu_power_watts", "gauge",
-    "Power drawn by the board; `kind` is average (over a second) or instant, as the driver says.",
+    "Power drawn by the board; `kind` is average (over a second) or instant. Some boards tell only"
+    " one of them.",
     (*_GPU, "kind"), GPU, "watts",
 )  # fmt: skip
 GPU_PART_POWER_WATTS = Metric(
@@ -222,7 +223,8 @@ GPU_TEMPERATURE_MARGIN_LIMIT_CELSIUS = Metric(
     (*_GPU, "limit"), GPU, "celsius",
 )  # fmt: skip
 GPU_FAN_SPEED_RATIO = Metric(
-    "gpu_fan_speed_ratio", "gauge", "Intended speed of a fan, as a share of its maximum.",
+    "gpu_fan_speed_ratio", "gauge",
+    "Intended speed of a fan, as a share of the highest that it has by itself; tools can set more.",
     (*_GPU, "fan"), GPU, "ratio",
 )  # fmt: skip
 GPU_CLOCK_HERTZ = Metric(
@@ -264,7 +266,8 @@ GPU_ECC_SRAM_THRESHOLD_EXCEEDED = Metric(
 )  # fmt: skip
 GPU_REMAPPED_ROWS_TOTAL = Metric(
     "gpu_remapped_rows_total", "counter",
-    "Rows of device memory replaced by spare ones, for corrected or uncorrected errors.",
+    "Rows of device memory replaced by spare ones, for corrected or uncorrected errors. Not told"
+    " while the GPU is split into instances (MIG).",
     (*_GPU, "kind"), GPU,
 )  # fmt: skip
 GPU_ROW_REMAP_PENDING = Metric(
@@ -289,23 +292,27 @@ GPU_RETIRED_PAGES_PENDING = Metric(
     _GPU, GPU,
 )  # fmt: skip
 GPU_PCIE_RECEIVE_BYTES_TOTAL = Metric(
-    "gpu_pcie_receive_bytes_total", "counter", "Bytes that the GPU received over PCIe.",
+    "gpu_pcie_receive_bytes_total", "counter",
+    "Bytes that the GPU received over PCIe; those of the protocol are in it where it comes from the"
+    " performance counters.",
     _GPU, GPU, "bytes",
 )  # fmt: skip
 GPU_PCIE_TRANSMIT_BYTES_TOTAL = Metric(
-    "gpu_pcie_transmit_bytes_total", "counter", "Bytes that the GPU sent over PCIe.",
+    "gpu_pcie_transmit_bytes_total", "counter",
+    "Bytes that the GPU sent over PCIe; those of the protocol are in it where it comes from the"
+    " performance counters.",
     _GPU, GPU, "bytes",
 )  # fmt: skip
 GPU_PCIE_RECEIVE_BYTES_PER_SECOND = Metric(
     "gpu_pcie_receive_bytes_per_second", "gauge",
-    "Rate at which the GPU received over PCIe, sampled for 20 ms now and then; only where the"
-    " hardware does not count bytes.",
+    "Rate at which the GPU received over PCIe, bytes of the protocol included, sampled for 20 ms"
+    " now and then; only where the hardware does not count bytes.",
     _GPU, GPU,
 )  # fmt: skip
 GPU_PCIE_TRANSMIT_BYTES_PER_SECOND = Metric(
     "gpu_pcie_transmit_bytes_per_second", "gauge",
-    "Rate at which the GPU sent over PCIe, sampled for 20 ms now and then; only where the hardware"
-    " does not count bytes.",
+    "Rate at which the GPU sent over PCIe, bytes of the protocol included, sampled for 20 ms now"
+    " and then; only where the hardware does not count bytes.",
     _GPU, GPU,
 )  # fmt: skip
 GPU_PCIE_REPLAYS_TOTAL = Metric(
@@ -541,7 +548,8 @@ GPU_PROCESS_MEMORY_BYTES = Metric(
 )  # fmt: skip
 GPU_PROCESS_SM_RATIO = Metric(
     "gpu_process_sm_ratio", "gauge",
-    "Share of the GPU's time that a process had, in the driver's latest sample.",
+    "Share of the GPU's time that a process had, in the driver's latest sample. Absent while the"
+    " process does nothing.",
     (*_GPU, "pid", "command"), GPU, "ratio",
 )  # fmt: skip
 GPU_XID_ERRORS_TOTAL = Metric(
@@ -779,6 +787,11 @@ FLOPWATCH_SOURCE_UP = Metric(
     "flopwatch_source_up", "gauge",
     "1 while the source delivers (perhaps in part), else 0; absent before its first read ends.",
     ("source",), EXPORTER,
+)  # fmt: skip
+FLOPWATCH_SOURCE_RELEASED = Metric(
+    "flopwatch_source_released", "gauge",
+    "1 while the source has let go of its driver on request, which is no failure and not counted as"
+    " one, else 0; only sources that can.", ("source",), EXPORTER,
 )  # fmt: skip
 FLOPWATCH_SOURCE_READ_DURATION_SECONDS = Metric(
     "flopwatch_source_read_duration_seconds", "gauge", "Time that the last finished read took.",

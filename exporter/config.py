@@ -89,6 +89,22 @@ def _path(value: str) -> str:
     return value
 
 
+def _switch(value: object) -> object:
+    if isinstance(value, bool) or value == "auto":
+        return value
+    raise ValueError(f"true, false or auto is wanted, not {_shown(value)}")
+
+
+Switch = Annotated[bool | Literal["auto"], BeforeValidator(_switch)]
+"""On, off, or as the machine is."""
+
+
+def _list(value: object) -> object:
+    if isinstance(value, list | tuple):
+        return tuple(value)
+    raise ValueError(f"a list is wanted, not {_kind(value)}")
+
+
 PathText = Annotated[str, AfterValidator(_path)]
 """A path that the system can be asked for; whether it is there is another matter."""
 
@@ -127,7 +143,7 @@ class _Timed(_Rated):
 class _Detected(_Rated):
     """A source that runs where there is something for it to read."""
 
-    enabled: bool | Literal["auto"] = "auto"
+    enabled: Switch = "auto"
 
 
 class HostSettings(_Timed):
@@ -267,12 +283,7 @@ class InferenceSettings(_Section):
     max_label: Size = Field(default="1KiB", ge=16, le=1 << 20)  # type: ignore[assignment]
     max_page_series: int = Field(default=20_000, ge=1, le=10_000_000)
     engines_directory: PathText | None = None
-    servers: tuple[ServerSettings, ...] = ()
-
-    @field_validator("servers", mode="before")
-    @classmethod
-    def _as_tuple(cls, value: object) -> object:
-        return tuple(value) if isinstance(value, list) else value
+    servers: Annotated[tuple[ServerSettings, ...], BeforeValidator(_list)] = ()
 
     @model_validator(mode="after")
     def _one_of_each_name(self) -> InferenceSettings:
@@ -314,13 +325,10 @@ class Settings(_Section):
     gzip_level: int = Field(default=1, ge=1, le=9)
     reload: ReloadSettings = ReloadSettings()
     release: Duration = Field(default="60s", ge=1, le=86400)  # type: ignore[assignment]
-    compat: tuple[Literal["dcgm", "dcgm-4.9", "nvidia_smi"], ...] = ()
+    compat: Annotated[
+        tuple[Literal["dcgm", "dcgm-4.9", "nvidia_smi"], ...], BeforeValidator(_list)
+    ] = ()
     sources: SourcesSettings = SourcesSettings()
-
-    @field_validator("compat", mode="before")
-    @classmethod
-    def _as_tuple(cls, value: object) -> object:
-        return tuple(value) if isinstance(value, list) else value
 
     @field_validator("listen")
     @classmethod

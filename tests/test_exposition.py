@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import math
+import re
 from collections.abc import Iterable, Iterator
 
 import pytest
@@ -358,3 +359,79 @@ def test_health_tells_what_happened() -> None:
     assert 'flopwatch_source_up{source="gpu"} 0' in page
     assert 'flopwatch_source_busy_seconds{source="gpu"} 7.0' in page
     assert 'flopwatch_source_reads_total{source="gpu"} 1' in page
+
+
+HOSTILE = [
+    "",
+    "a",
+    '"',
+    "\\",
+    "\n",
+    "\\n",
+    '"} 1\ngpu_up{gpu="9"',
+    "# TYPE gpu_up gauge",
+    "é",
+    "{},=",
+]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_40_a_page_of_everything_is_valid_whatever_its_labels_say(text: str) -> None:
+    """Each family of the catalogue with a hostile text in every label: both official parsers read
+    the page and find each family with a legal type, each label's text and each value (all-smi 48
+    and 267, docker-prometheus-nvidiasmi 1)."""
+    read = [
+        metric(Histogram((0.5,), (1, 2), 3.0) if metric.kind == "histogram" else 1,
+               *[text] * len(metric.labels))
+        for metric in c.FAMILIES.values() if not metric.name.startswith("flopwatch_")
+    ]  # fmt: skip
+    rig = Rig()
+    rig.publish(read)
+    for key, parse in ((TEXT, parse_text), (OPENMETRICS, parse_openmetrics)):
+        families = {f.name: f for f in parse(rig.exposition.page(key).decode())}
+        for metric, labels, _ in read:
+            name = family_name(metric)
+            if key == TEXT and metric.kind == "info":
+                name = metric.name
+            family = families[name.removesuffix("_total") if metric.kind == "counter" else name]
+            assert family.type in {"gauge", "counter", "histogram", "info"}
+            wanted = dict(zip(metric.labels, labels, strict=True))
+            assert all(wanted.items() <= s.labels.items() for s in family.samples), metric
+            assert family.samples
+
+
+def test_46_series_that_collide_cost_themselves_and_are_counted() -> None:
+    """One GPU told twice by one source: the first stays, the page is whole, the rest is counted
+    (node_exporter 2083, 2185)."""
+    rig = Rig()
+    rig.publish(
+        [
+            c.GPU_UP(1, "0", "GPU-a"),
+            c.GPU_UP(0, "0", "GPU-a"),
+            c.GPU_UP(1, "1", "GPU-a"),
+            c.GPU_POWER_WATTS(300.5, "0", "GPU-a", "average"),
+        ]
+    )
+    page = rig.exposition.page(TEXT).decode()
+    assert [line for line in page.splitlines() if line.startswith("gpu_")] == [
+        'gpu_up{gpu="0",uuid="GPU-a"} 1',
+        'gpu_up{gpu="1",uuid="GPU-a"} 1',
+        'gpu_power_watts{gpu="0",kind="average",uuid="GPU-a"} 300.5',
+    ]
+    assert 'flopwatch_samples_dropped_total{reason="duplicate",source="a"} 1' in page
+
+
+NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
+
+
+def test_46_no_family_has_a_name_that_is_invalid_or_collides() -> None:
+    """Nor does a suffix that a format adds (`_info`, `_total`, `_bucket`) make one of two
+    (node_exporter 2187)."""
+    written: list[str] = []
+    for metric in c.FAMILIES.values():
+        assert all(NAME.fullmatch(name) for name in (metric.name, *metric.labels)), metric
+        assert len(set(metric.labels)) == len(metric.labels)
+        base = family_name(metric)
+        parts = ("_bucket", "_sum", "_count") if metric.kind == "histogram" else ()
+        written += {metric.name, base, *(f"{metric.name}{part}" for part in parts)}
+    assert len(written) == len(set(written))

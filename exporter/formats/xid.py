@@ -26,11 +26,13 @@ class Entry(NamedTuple):
     """One record of the kernel log: its number, microseconds of the log's clock, and its text.
 
     Number and time are `None` for bare text. The clock starts at boot and stands still in suspend.
+    `kernel` is False if user space wrote the record: such a record means nothing here.
     """
 
     sequence: int | None
     microseconds: int | None
     text: str
+    kernel: bool = True
 
 
 class XidLine(NamedTuple):
@@ -64,9 +66,9 @@ _PCI = r"(?:[0-9a-fA-F]{1,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?"
 _ADDRESS = re.compile(
     r"(?:PCI:)?(?:([0-9a-fA-F]{1,8}):)?([0-9a-fA-F]{2}):([0-9a-fA-F]{2})(?:\.([0-7]))?"
 )
-_RECORD = re.compile(rb"[0-9]{1,10},([0-9]{1,20}),([0-9]{1,20}),[^;\n]*;([^\n]*)")
+_RECORD = re.compile(rb"([0-9]{1,10}),([0-9]{1,20}),([0-9]{1,20}),[^;\n]*;([^\n]*)")
 _ESCAPE = re.compile(rb"\\x([0-9a-fA-F]{2})")
-_BARE = re.compile(r"(?:<[0-9]{1,3}>)?\s*(?:\[[\w :.]{1,40}\]\s*)?")
+_BARE = re.compile(r"(?:<([0-9]{1,4})>)?\s*(?:\[[\w :.]{1,40}\]\s*)?")
 # the comma ends the code: without it the line was cut off, perhaps within the number
 _XID = re.compile(rf"NVRM: Xid \((?:PCI:)?({_PCI})(?: [^)\n]*)?\): ([0-9]{{1,5}}),")
 # Only the driver writes all of this. A process could be named `x, Y Fatal` to look worse than it
@@ -81,6 +83,7 @@ _FALLEN = re.compile(rf"NVRM: GPU (?:at )?(?:PCI:)?({_PCI}):? (?:GPU )?has falle
 _LOST = re.compile(rf"NVRM: The NVIDIA GPU ({_PCI})")
 _NEXT = re.compile(r"\s*\n\s*(?:NVRM:)?\s*")
 _OFF = "fallen off the bus"
+_USER = 1 << 3  # the first priority that is not the kernel's: facility 1, level 0
 _FOLLOWING = 6  # records of the driver that may lie between the parts of one message
 
 
@@ -92,6 +95,10 @@ def relevant(raw: bytes) -> bool:
 def entry(raw: bytes) -> Entry:
     r"""Return a record's parts; text without the prefix of `/dev/kmsg` is taken as bare text.
 
+    The prefix begins with a priority: level and, times eight, facility. The kernel's own facility
+    is 0, and it gives no writer of `/dev/kmsg` that one. Text without a priority (a log that was
+    copied line by line) is believed.
+
     In `/dev/kmsg` everything unprintable, line feeds included, is written as `\x0a` (kernel
     documentation, ABI/testing/dev-kmsg); the lines after the first are names and values of the
     device and are left out.
@@ -100,9 +107,13 @@ def entry(raw: bytes) -> Entry:
     if found is None:
         text = raw.decode("utf-8", "replace").strip()
         prefix = _BARE.match(text)
-        return Entry(None, None, text[prefix.end() :] if prefix else text)
-    plain = _ESCAPE.sub(lambda escape: bytes((int(escape[1], 16),)), found[3])
-    return Entry(int(found[1]), int(found[2]), plain.decode("utf-8", "replace").strip())
+        if prefix is None:
+            return Entry(None, None, text)
+        return Entry(None, None, text[prefix.end() :], _is_kernels(prefix[1] or "0"))
+    priority, sequence, microseconds, escaped = found.groups()
+    plain = _ESCAPE.sub(lambda escape: bytes((int(escape[1], 16),)), escaped)
+    said = plain.decode("utf-8", "replace").strip()
+    return Entry(int(sequence), int(microseconds), said, _is_kernels(priority))
 
 
 def canonical(address: str) -> str | None:
@@ -120,6 +131,8 @@ def canonical(address: str) -> str | None:
 
 def parse(record: Entry) -> Line | None:
     """Return what a record says by itself."""
+    if not record.kernel:
+        return None
     text, sequence = record.text, record.sequence
     if found := _XID.match(text):
         spoken = _WORD.search(text, found.end())
@@ -150,6 +163,8 @@ class Joiner:
 
     def read(self, record: Entry) -> Line | None:
         """Return what the record says, by itself or as the end of what came before."""
+        if not record.kernel:
+            return None
         line = parse(record)
         if line is not None:
             return line
@@ -167,6 +182,10 @@ class Joiner:
     def forget(self) -> None:
         """Forget a message that was begun: what follows is another part of the log."""
         self._begun, self._left = "", 0
+
+
+def _is_kernels(priority: str | bytes) -> bool:
+    return int(priority) < _USER
 
 
 def _pci(address: str) -> str:

@@ -15,10 +15,18 @@ def has_gpus(root: Path) -> bool:
     """Tell whether the machine has an NVIDIA GPU or a driver for one."""
     here = Path("/")
     return (
-        any((root / trace).exists() for trace in _TRACES)
-        or any((here / trace).exists() for trace in _TRACES if trace.startswith("dev/"))
+        any(_is_there(root / trace) for trace in _TRACES)
+        or any(_is_there(here / trace) for trace in _TRACES if trace.startswith("dev/"))
         or gpus_on_bus(root) > 0
     )
+
+
+def _is_there(path: Path) -> bool:
+    """Tell whether a path exists; what may not be looked at is not there for us."""
+    try:
+        return path.exists()
+    except OSError:
+        return False
 
 
 def gpus_on_bus(root: Path) -> int:
@@ -36,8 +44,8 @@ def gpus_on_bus(root: Path) -> int:
         except (OSError, UnicodeDecodeError):
             continue
         holder = device / "driver"
-        given_away = holder.exists() and holder.resolve().name != "nvidia"
-        if given_away or (device / "physfn").exists():
+        given_away = _is_there(holder) and holder.resolve().name != "nvidia"
+        if given_away or _is_there(device / "physfn"):
             continue
         found += vendor == "0x10de" and kind.startswith(("0x0300", "0x0302"))
     return found

@@ -32,6 +32,8 @@ from exporter.samples import Drop, Fault, Malformed, Sample
 DEVICE = "dev/kmsg"
 
 _NUMBER = os.makedev(1, 11)  # of /dev/kmsg (kernel documentation, admin-guide/devices.txt)
+_RETRY = 60.0
+"""Seconds until a log that was refused is tried again: what is closed to us is so for long."""
 _LARGEST = 8192  # a record with everything around it; a smaller buffer can fail with EINVAL
 
 
@@ -55,8 +57,12 @@ class KernelLogSource:
     or a FIFO of lines may stand. At most about `limit` records are handled in one read, the rest
     in the next: a storm cannot hold the thread. `pull` is the system call.
 
-    Raises nothing. A log that cannot be opened (in a container without the device; without
-    CAP_SYSLOG where `kernel.dmesg_restrict` is set) is a `Fault`, and tried again at each read.
+    Records that user space wrote count nothing: whoever may write to the device could make up
+    errors. In a file, lines without a priority are taken for the kernel's.
+
+    Raises nothing, for the ledger's counts go on. A log that cannot be opened or read (in a
+    container without the device; without CAP_SYSLOG where `kernel.dmesg_restrict` is set) is a
+    `Fault` of each read, and tried again once a minute.
     Drops: `overwritten` (the kernel threw records away before we read them, once for each gap),
     `malformed` (a record that is longer than any should be), and those of the ledger.
 
@@ -95,6 +101,8 @@ class KernelLogSource:
         self._limit = limit
         self._pull = pull
         self._fd: int | None = None
+        self._refused: Fault | None = None
+        self._retry_at = -math.inf
         self._was_open = False
         self._joiner = xid.Joiner()
         self._tail = b""
@@ -125,6 +133,8 @@ class KernelLogSource:
 
     def _follow(self) -> Fault | None:
         """Read records until there are no more, or as many as are handled at once."""
+        if self._clock.monotonic() < self._retry_at:
+            return self._refused
         try:
             fd = self._open() if self._fd is None else self._fd
             left = self._limit
@@ -139,7 +149,9 @@ class KernelLogSource:
                     break
         except OSError as error:
             self.close()
-            return Fault.of(self._path, error)
+            self._refused = Fault.of(self._path, error)
+            self._retry_at = self._clock.monotonic() + _RETRY
+            return self._refused
         return None
 
     def _next(self, fd: int) -> bytes | None:

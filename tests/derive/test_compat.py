@@ -293,6 +293,49 @@ def test_a_name_means_one_family() -> None:
     assert not {metric.name for metric in rows} & set(c.FAMILIES)
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "factor"),
+    [
+        ("DCGM_FI_DEV_SM_CLOCK", "DCGM_FI_DEV_SM_CLOCK_HERTZ", 1e6),
+        ("DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_GPU_TEMP_CELSIUS", 1),
+        ("DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_BOARD_POWER_WATTS", 1),
+        ("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "DCGM_FI_DEV_GPU_ENERGY_JOULES_TOTAL", 1e-3),
+        ("DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_GPU_UTIL_RATIO", 0.01),
+        ("DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_FB_USED_BYTES", 1 << 20),
+        ("DCGM_FI_PROF_SM_ACTIVE", "DCGM_FI_PROF_SM_UTIL_RATIO", 1),
+        ("DCGM_FI_DEV_GPU_UTIL", "nvidia_smi_utilization_gpu_ratio", 0.01),
+    ],
+)
+def test_36_a_rename_breaks_no_dashboard(old: str, new: str, factor: float) -> None:
+    """The old name and the new one are told side by side, each with its own unit and spelling of
+    the host (dcgm-exporter 655, nvidia_gpu_exporter 123)."""
+    told = told_after_two_seconds("dcgm", "dcgm-4.9", "nvidia_smi")
+    (before,), (after,) = told[old], told[new]
+    # 1e-4: memory in MiB is rounded, as there
+    assert after.value == pytest.approx(before.value * factor, rel=1e-4)  # type: ignore[operator]
+    assert labels_of(before)["Hostname"] == "node7"
+    assert labels_of(after).get("hostname", "node7") == "node7"
+
+
+def test_46_two_boards_with_one_uuid_are_no_twins() -> None:
+    """Series that have the UUID for their only label would be on the page twice, and no scraper
+    reads that: the first board keeps them (node_exporter 2083 and 2185)."""
+    rig = Rig()
+    node = Node("nvidia_smi", "dcgm")
+    rig.publish(
+        node.tell(
+            [
+                sample
+                for gpu in "01"
+                for sample in (info(gpu), c.GPU_UTILIZATION_RATIO(0.5, gpu, UUID))
+            ]
+        )
+    )
+    text = rig.exposition.page((None, False, False)).decode()
+    assert text.count("\nnvidia_smi_utilization_gpu_ratio{") == 1
+    assert text.count("\nDCGM_FI_DEV_GPU_UTIL{") == 2
+
+
 def test_identity_of_nvidia_gpu_exporter_is_on_gpu_info() -> None:
     """The other series have the UUID only, in small letters and without `GPU-`."""
     told = told_after_two_seconds("nvidia_smi")

@@ -220,6 +220,39 @@ def test_records_of_a_real_kernel_are_taken_apart() -> None:
     assert not any(map(relevant, raws))
 
 
+@pytest.mark.parametrize(
+    ("prefix", "kernel"),
+    [
+        ("3,7,1,-;", True), ("0,7,1,-;", True), ("7,7,1,-;", True), ("<3>", True), ("", True),
+        ("[ 1843.308145] ", True), ("8,7,1,-;", False), ("14,7,1,-;", False),
+        ("30,7,1,-;", False), ("2047,7,1,-;", False), ("<14>", False), ("<30>[ 1.0] ", False),
+    ],
+)  # fmt: skip
+def test_only_the_kernel_is_believed(prefix: str, kernel: bool) -> None:
+    """Who may write to `/dev/kmsg` can make up any text; the kernel notes that it was not itself.
+
+    Its own records have facility 0, those of user space 1 and above (`devkmsg_write`).
+    """
+    said = entry(f"{prefix}NVRM: Xid (PCI:0000:18:00): 79, pid=1, x".encode())
+    assert said.kernel is kernel
+    assert (parse(said) is not None) is kernel
+    assert (Joiner().read(said) is not None) is kernel
+
+
+def test_user_space_cannot_finish_a_message_of_the_kernel() -> None:
+    """Nor begin one: its records are as if they were not there."""
+    joiner = Joiner()
+    texts = [
+        "3,1,0,-;NVRM: The NVIDIA GPU 0000:82:00.0 (PCI ID: 10de:102d)",
+        "14,2,0,-;NVRM: The NVIDIA GPU 0000:99:00.0 (PCI ID: 10de:102d)",
+        "14,3,0,-;NVRM: has fallen off the bus and is not responding to commands.",
+        "3,4,0,-;NVRM: has fallen off the bus and is not responding to commands.",
+    ]
+    assert [joiner.read(entry(text.encode())) for text in texts] == [
+        None, None, None, FallenLine("00000000:82:00.0", 4)
+    ]  # fmt: skip
+
+
 def test_a_record_with_line_feeds_is_one_record() -> None:
     """The device escapes what is unprintable, so a message of three lines is one record."""
     raw = (

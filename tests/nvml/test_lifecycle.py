@@ -15,6 +15,7 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 
 import psutil
 import pytest
@@ -79,22 +80,21 @@ def test_with_one_gpu_hung_seven_report_and_the_page_is_quick(
 ) -> None:
     """p99 below 20 ms, seven GPUs' values move, and the daemon is healthy and ready.
 
-    A machine that is busy with other things makes any scrape slow now and then; a daemon that
-    waits for its driver makes all of them slow. So the best of ten hundreds counts.
+    A machine that is busy with other things makes any scrape slow now and then. So the median of
+    several hundreds counts, and where the same daemon, at the same time, is no quicker with all
+    GPUs well, it may take twice as long as then.
     """
     one = daemon("h100-sxm8")
-    one.wait_for("/metrics", whole)
-
-    control.add("3 * = hang")
     hung = {gpu: int(gpu != 3) for gpu in EIGHT}
-    before = one.wait_for("/metrics", lambda _, page: gpus(page, "gpu_up") == hung)
-
-    best = 1.0
-    for _ in range(10):
-        best = min(best, p99(one))
-        if best < 0.02:
-            break
-    assert best < 0.02
+    well_times, hung_times = [], []
+    for _ in range(3):
+        control.clear()
+        one.wait_for("/metrics", whole)
+        well_times += [p99(one), p99(one)]
+        control.add("3 * = hang")
+        before = one.wait_for("/metrics", lambda _, page: gpus(page, "gpu_up") == hung)
+        hung_times += [p99(one), p99(one)]
+    assert median(hung_times) < max(0.02, 2 * median(well_times))
 
     def moved(_: int, page: str) -> bool:
         was, now = gpus(before, "gpu_energy_joules_total"), gpus(page, "gpu_energy_joules_total")

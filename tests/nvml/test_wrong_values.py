@@ -378,3 +378,47 @@ def test_nvlink_traffic_that_nobody_counts_is_absent(child: Child, passing: Time
     page = later(source, passing)
     assert page.of(c.GPU_NVLINK_LINKS_UP) == {(): 12}
     assert page.of(c.GPU_NVLINK_RECEIVE_BYTES_TOTAL) == {}
+
+
+# ------------------------------------------------------------ 36, 38: names and units
+
+PLAUSIBLE = {
+    "ratio": (0, 1), "watts": (1, 20_000), "celsius": (-60, 130), "hertz": (1e8, 2e10),
+    "bytes": (0, 2e15), "joules": (1, 1e13), "seconds": (0, 1e8),
+}  # fmt: skip
+"""What a board can say in each unit. A value in the driver's own (percent, milliwatts, megahertz,
+nanoseconds) lies outside."""
+
+
+@pytest.mark.parametrize("name", ["h100-sxm8", "a100", "b200", "gb200", "l40s", "t4"])
+def test_38_a_value_is_in_the_unit_that_its_name_ends_with(
+    name: str, child: Child, passing: Time
+) -> None:
+    """Another exporter had milliseconds under a name in seconds (node_exporter's RDMA lifespan)."""
+    source = child(name, ["devices = 1"], module=LAB, detail=True, links=True)
+    Page(source)
+    page = later(source, passing)
+    seen = set()
+    for metric, labels, value in page.samples:
+        stem = metric.name.removesuffix("_total")
+        if (unit := stem.rpartition("_")[2]) in PLAUSIBLE:
+            assert metric.unit == unit
+            least, most = PLAUSIBLE[unit]
+            assert isinstance(value, int | float)
+            assert least <= value <= most, (metric.name, labels, value)
+            seen.add(unit)
+    assert seen == set(PLAUSIBLE)
+
+
+def test_36_a_function_that_was_renamed_gives_the_same_series(
+    child: Child, old_library: Path
+) -> None:
+    """Throttle reasons became event reasons in R535: drivers with the former name only say the
+    same under our names, and dashboards need not know (nvidia_gpu_exporter 123)."""
+    lines = ["devices = 1", "* nvmlDeviceGetCurrentClocksEventReasons = 0x24"]
+    new = Page(child("a100", lines, module=LAB))
+    old = Page(child("a100", lines, module=LAB, library=old_library))
+    for page in (new, old):
+        assert page.of(c.GPU_THROTTLE_ACTIVE) == {
+            ("sw_power_cap",): 1, ("sw_thermal",): 1, ("hw_thermal",): 0, ("power_brake",): 0
+        }  # fmt: skip

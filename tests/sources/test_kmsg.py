@@ -136,6 +136,15 @@ def test_lines_about_the_device_are_not_part_of_the_text(build: Build) -> None:
     assert read(build(FakeLog(raw)))[0] == {}
 
 
+def test_what_user_space_writes_to_the_log_is_no_error_of_a_gpu(build: Build) -> None:
+    """A thousand made-up addresses count nothing and take no room from the real ones."""
+    forged = (
+        f"14,{n},{n},-;NVRM: Xid (PCI:0000:{n % 256:02x}:{n // 256:02x}): 79, x\n".encode()
+        for n in range(1000)
+    )
+    assert read(build(FakeLog(*forged, xid_record(2000)))) == ({(PCI, 31): 1}, [])
+
+
 def test_a_gpu_found_dead_at_start_is_counted_from_one_record(build: Build) -> None:
     """The device escapes the line feeds of the three lines."""
     lines = (LOGS / "nvsentinel-155-fallen.txt").read_text().splitlines()
@@ -175,10 +184,11 @@ def test_a_storm_is_read_in_pieces(build: Build) -> None:
 
 
 def test_a_broken_log_is_a_fault_and_is_opened_anew(build: Build) -> None:
-    """After an error of the device the next read starts over, and nothing counts twice."""
+    """After an error of the device reading starts over, and nothing counts twice."""
     records = [xid_record(5), xid_record(6)]
     log = FakeLog(*records, errno.EIO)
-    source = build(log)
+    clock = FakeClock(wall=BOOT + 1000)
+    source = build(log, clock=clock)
     before = len(os.listdir("/proc/self/fd"))
     counts, (fault,) = read(source)
     assert len(os.listdir("/proc/self/fd")) == before
@@ -186,6 +196,7 @@ def test_a_broken_log_is_a_fault_and_is_opened_anew(build: Build) -> None:
     assert isinstance(fault, Fault)
     assert (fault.reason, fault.part[-9:]) == ("io", "/dev/kmsg")
     log.items.extend([*records, xid_record(7)])
+    clock.advance(60)
     assert read(source) == ({(PCI, 31): 3}, [])
 
 
@@ -230,11 +241,42 @@ def test_a_log_that_may_not_be_read_is_denied(build: Build) -> None:
 
 
 def test_a_log_that_appears_later_is_read(root: Path, build: Build) -> None:
-    """Each read tries again."""
+    """It is tried again once a minute."""
     (root / "dev/kmsg").rename(root / "dev/away")
-    source = build(FakeLog(xid_record(5)))
+    clock = FakeClock(wall=BOOT + 1000)
+    source = build(FakeLog(xid_record(5)), clock=clock)
     assert len(read(source)[1]) == 1
     (root / "dev/away").rename(root / "dev/kmsg")
+    clock.advance(60)
+    assert read(source) == ({(PCI, 31): 1}, [])
+
+
+@pytest.mark.parametrize("error", [errno.EPERM, errno.EIO])
+def test_a_log_that_is_refused_is_left_alone_for_a_minute(build: Build, error: int) -> None:
+    """The fault stands at each read, so that the source is seen to be degraded all the time."""
+    log = FakeLog(*[error] * 10)
+    clock = FakeClock(wall=BOOT + 1000)
+    source = build(log, clock=clock)
+    faults = []
+    for _ in range(61):
+        faults += read(source)[1]
+        clock.advance(1)
+    assert len(log.items) == 8
+    assert len(faults) == 61
+    assert len(set(faults)) == 1
+
+
+def test_a_log_that_is_missing_is_looked_for_once_a_minute(root: Path, build: Build) -> None:
+    """It was tried five times a second, for ever."""
+    (root / "dev/kmsg").unlink()
+    clock = FakeClock(wall=BOOT + 1000)
+    source = build(FakeLog(xid_record(5)), clock=clock)
+    read(source)
+    (root / "dev/kmsg").touch()
+    clock.advance(59)
+    counts, (fault,) = read(source)
+    assert (counts, isinstance(fault, Fault)) == ({}, True)
+    clock.advance(1)
     assert read(source) == ({(PCI, 31): 1}, [])
 
 
