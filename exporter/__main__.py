@@ -35,10 +35,13 @@ class _FailedError(Exception):
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit."""
     words = sys.argv[1:] if arguments is None else list(arguments)
+    early: set[int] = set()
     if words[:1] in (["run"], ["demo"]):
-        # A reload must not end a daemon that has only begun: `serve` takes the signal over.
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    options = _parser().parse_args(words)
+        # Neither a reload nor a release may end a daemon that has only begun: `serve` does later
+        # what was asked for early.
+        for number in (signal.SIGHUP, signal.SIGUSR1):
+            signal.signal(number, lambda number, _: early.add(number))
+    options = _parser().parse_args(words, argparse.Namespace(early=early))
     from exporter.config import ConfigError, printable
 
     try:
@@ -271,6 +274,9 @@ def _daemon(options: argparse.Namespace, plans: Planner) -> bool:
     _log_to_stderr(level or settings.log_level)
     with _bound(options, settings) as bound:
         host, port = bound.getsockname()[:2]
+        if signal.SIGUSR1 in options.early:
+            options.early.discard(signal.SIGUSR1)
+            app.release(settings.release)  # before anything is opened
         app.start()
 
         def announce() -> None:
@@ -287,10 +293,18 @@ def _daemon(options: argparse.Namespace, plans: Planner) -> bool:
                 )
             _courtesy(*lines)
 
-        idle = asyncio.run(serve(app, bound, announce))
+        idle = asyncio.run(
+            serve(
+                app,
+                bound,
+                announce,
+                complete=lambda: _has_windows(app.view()),
+                early=options.early,
+            )
+        )
         # The event loop has put back what it found at the beginning: dying of these.
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
     return app.stop() and idle
 
 
@@ -338,12 +352,20 @@ def _once(options: argparse.Namespace) -> int:
 
 
 def _has_windows(view: View) -> bool:
-    """Tell whether the drivers of GPUs have been read often enough, and all has been derived."""
+    """Tell whether the drivers of GPUs have been read often enough, and all has been derived.
+
+    The kernel log's source knows the GPUs by what the drivers' have published.
+    """
     gpus = [source for source in view.sources if source.name in {"nvml", "dcgm"}]
     derived = [source for source in view.sources if source.name.startswith("derive:")]
+    logs = [source for source in view.sources if source.name == "kmsg"]
     alive = [source for source in gpus if source.state in {"up", "degraded"}]
     return all(source.health.attempts > 2 for source in alive) and (
-        not alive or all(source.batch or source.health.attempts > 8 for source in derived)
+        not alive
+        or (
+            all(source.batch or source.health.attempts > 8 for source in derived)
+            and all(source.batch or source.health.attempts > 3 for source in logs)
+        )
     )
 
 
@@ -368,12 +390,16 @@ def _check(options: argparse.Namespace) -> int:
 
     settings = load(options.file)
     try:
-        plans = plan(settings, Estate(SystemClock()))
+        here = {one.name for one in plan(settings, Estate(SystemClock()))}
+        # The file may be meant for another machine than the one on which it is checked.
+        plans = plan(settings, Estate(SystemClock(), gpus=True))
         for one in plans:
             build(one).close()
     except ConfigError as error:
         raise ConfigError(*(f"{options.file}: {line}" for line in error.problems)) from None
-    names = ", ".join(one.name for one in plans)
+    names = ", ".join(
+        one.name if one.name in here else f"{one.name} (where there is a GPU)" for one in plans
+    )
     _print(f"{options.file}: fine; sources: {names}")
     return 0
 

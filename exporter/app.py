@@ -170,17 +170,20 @@ class App:
         """Let go of all drivers, for so many seconds or as long as the settings say.
 
         Returns for each source that has a driver whether its handles are closed: a GPU can be
-        reset, a driver unloaded, a MIG layout changed (dcgm-exporter 706).
+        reset, a driver unloaded, a MIG layout changed (dcgm-exporter 706). Those that a reload has
+        replaced or taken away are asked as well, as long as they have not ended.
         """
         with self._lock:
-            sources = [runner.source for _, runner in self._running.values()]
-        seconds = self.settings.release if seconds is None else seconds
-        self._released_until = self._clock.monotonic() + seconds
-        released = {
-            source.name: source.release(seconds)
-            for source in sources
-            if isinstance(source, Releasable)
-        }
+            seconds = self.settings.release if seconds is None else seconds
+            self._released_until = self._clock.monotonic() + seconds
+            runners = [runner for runner in self._leaving.values() if not runner.join(0)]
+            runners += [runner for _, runner in self._running.values()]
+            sources = [source for runner in runners for source in runner.sources()]
+        released: dict[str, bool] = {}
+        for source in sources:
+            if isinstance(source, Releasable):
+                closed = source.release(seconds)
+                released[source.name] = closed and released.get(source.name, True)
         for name, closed in released.items():
             log.info("source=%s %s", name, "released" if closed else "hangs, cannot be released")
         return released
@@ -217,7 +220,9 @@ class App:
         )  # fmt: skip
         left = self._released_until - self._clock.monotonic()
         if left > 0 and isinstance(source, Releasable):
-            source.release(left)  # a reload must not open what was asked to be closed
+            # A reload, or the start, must not open what was asked to be closed.
+            source.release(left)
+            log.info("source=%s stays released for another %.0f s", one.name, left)
         runner = Runner(source, one.schedule, slot, self._clock)
         self._running[one.name] = (one, runner)
         runner.start(former)
@@ -226,6 +231,7 @@ class App:
         """Stop all sources; tell whether all of them ended in time."""
         with self._lock:
             self._stopped = True
+            self._estate.ending.set()
             runners = [*self._leaving.values(), *(runner for _, runner in self._running.values())]
             self._running.clear()
         for runner in runners:
@@ -258,6 +264,9 @@ class App:
         yield c.FLOPWATCH_BUILD_INFO(1, __version__, platform.python_version())
         yield c.FLOPWATCH_SCRAPES_TOTAL(self._scrapes)
         yield c.FLOPWATCH_RENDER_SECONDS_TOTAL(self.exposition.render_seconds)
+        for name, (_, runner) in self._running.copy().items():
+            if isinstance(runner.source, Releasable):
+                yield c.FLOPWATCH_SOURCE_RELEASED(int(runner.released), name)
         yield c.FLOPWATCH_CONFIG_LAST_RELOAD_SUCCESSFUL(int(self._loaded))
         yield c.FLOPWATCH_CONFIG_LAST_RELOAD_SUCCESS_TIMESTAMP_SECONDS(self._loaded_at)
 

@@ -52,13 +52,22 @@ class Slot:
         )
         self.version += 1
 
-    def fail(self, snapshot: Snapshot) -> None:
-        """Replace the snapshot after a read that failed: it holds the fault and no samples."""
+    def hold(self, now: float) -> None:
+        """Note that a read is due and that a former reader, which hangs, is in its way."""
+        if self.health.busy_since is None:
+            self.health = replace(self.health, busy_since=now)
+
+    def fail(self, snapshot: Snapshot, *, counts: bool = True) -> None:
+        """Replace the snapshot after a read that failed: it holds the fault and no samples.
+
+        A read that was refused on request does not count as a failure.
+        """
         health = self.health
         self.snapshot, self.failed = snapshot, True
+        more = _by_reason(snapshot.faults) if counts else {}
         self.health = replace(
             health,
-            failures=_add(health.failures, _by_reason(snapshot.faults)),
+            failures=_add(health.failures, more),
             last_duration=snapshot.duration,
             busy_since=None,
         )

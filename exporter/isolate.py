@@ -6,7 +6,11 @@ for a read, a length-prefixed reply answers it. Replies hold plain values and no
 from our own child only. After a deadline the parent reports `timeout` and asks nothing more until
 the late reply arrives; it never starts a second child beside a stuck one. A child that died is
 started again at the next read; the runner's backoff sets the pace. What a child remembers (its own
-counters) comes with each reply and is handed to its successor.
+counters) comes with each reply and is handed to its successor, after a reload too.
+
+Closing lasts as long as the child does. So the thread of a source that a reload has replaced or
+taken away lives while its child does, and whoever comes after it waits: it is the one rule that
+covers hung threads and hung children alike.
 """
 
 from __future__ import annotations
@@ -23,7 +27,7 @@ import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from typing import Any, BinaryIO, NoReturn, Protocol, runtime_checkable
 
 from exporter import catalogue
@@ -50,7 +54,11 @@ _LARGEST_REPLY = 64 * 1024 * 1024
 _LARGEST_MEMORY = 48_000
 _GRACE = 0.5
 _PARTING = 3.0
+_LOOK = 0.2
+"""Seconds between looks whether a child that was asked to end has done so."""
 _Labels = tuple[tuple[str, ...], ...]
+
+log = logging.getLogger(__name__)
 
 
 class Isolated:
@@ -59,7 +67,9 @@ class Isolated:
     `name` is a row of the source table and `options` (JSON values) its arguments. `deadline` is
     seconds per read. A child that stays silent for `end_after` seconds is ended once, with
     SIGKILL; `None` means never (ending a process that holds a DCGM profiling session froze the
-    GPU: NVIDIA/dcgm-exporter 84). `events` is handed what happened, as it is told.
+    GPU: NVIDIA/dcgm-exporter 84). `events` is handed what happened, as it is told. `memories` keeps
+    what a child remembers, by name: whoever shares it goes on where this one leaves off. `ending`
+    is set when the daemon ends: until then `close` waits for the child; without it, for a moment.
 
     `release` may be called from any thread, all else from one.
     """
@@ -74,6 +84,8 @@ class Isolated:
         clock: Clock,
         end_after: float | None = None,
         events: Callable[[Event], None] | None = None,
+        memories: MutableMapping[str, Any] | None = None,
+        ending: threading.Event | None = None,
         module: str = "exporter.isolate",
     ) -> None:
         self.name = name
@@ -86,7 +98,8 @@ class Isolated:
         self._module = module
         self._turn = threading.Lock()
         self._released_until = 0.0
-        self._memory: bytes | None = None
+        self._memories = {} if memories is None else memories
+        self._ending = ending
         self._child: subprocess.Popen[bytes] | None = None
         self._inbox = bytearray()
         self._metrics: tuple[Metric, ...] = ()
@@ -102,15 +115,23 @@ class Isolated:
     def read(self) -> Iterable[Item]:
         """Ask the child to read once.
 
-        Raises `TimeoutError` when it does not answer in time, `SourceError` with the child's own
-        reason when its read failed or while its handles are released, and `ConnectionError` when
-        it died.
+        Raises `TimeoutError` when it does not answer in time or does not let go, `SourceError` with
+        the child's own reason when its read failed, `Released` while its handles are released, and
+        `ConnectionError` when it died.
         """
         with self._turn:
             left = self._released_until - self._clock.monotonic()
             if left > 0:
-                raise Released(left)
+                self._refuse(left)
             return self._read()
+
+    def _refuse(self, left: float) -> NoReturn:
+        """Say that the driver has been let go, if that is true."""
+        if (child := self._child) is not None:
+            self._end_if_overdue(self._asked)
+            if not self._has_ended(child, 0.0):
+                raise TimeoutError(f"child process {child.pid} was asked to let go, does not end")
+        raise Released(left)
 
     def release(self, seconds: float) -> bool:
         """End the child, and with it all handles of its driver; read nothing for so long.
@@ -120,19 +141,32 @@ class Isolated:
         """
         with self._turn:
             self._released_until = self._clock.monotonic() + seconds
-            if self._child is not None:
-                self._part(self._child)
-            return self._child is None
+            return self._child is None or self._part(self._child)
 
-    def _part(self, child: subprocess.Popen[bytes]) -> None:
+    def _part(self, child: subprocess.Popen[bytes]) -> bool:
         """Ask a child to end. One that is silent stays ours, to be read from when it comes back."""
         child.stdin.close()  # type: ignore[union-attr]
+        return self._has_ended(child, _PARTING)
+
+    def _has_ended(self, child: subprocess.Popen[bytes], seconds: float) -> bool:
+        """Wait for a child at most so long; take leave of it if it has ended."""
         try:
-            child.wait(_PARTING)
+            child.wait(seconds)
         except subprocess.TimeoutExpired:
-            return
-        self._child = self._asked = None
+            return False
+        if self._child is child:
+            self._child = self._asked = None
+        child.stdin.close()  # type: ignore[union-attr]
         child.stdout.close()  # type: ignore[union-attr]
+        return True
+
+    def _end_if_overdue(self, since: float | None) -> None:
+        """Kill the child, once, if it has been silent for too long."""
+        if since is None or self._end_after is None or self._ended or self._child is None:
+            return
+        if self._clock.monotonic() - since > self._end_after:
+            self._ended = True
+            self._child.kill()
 
     def _read(self) -> Iterable[Item]:
         if self._asked is not None:
@@ -146,23 +180,34 @@ class Isolated:
         return self._unpack(self._receive(self._deadline))
 
     def close(self) -> None:
-        """Let the child end; one that is stuck is killed if that is allowed, else left behind."""
-        child, self._child = self._child, None
-        if child is None:
-            return
-        child.stdin.close()  # type: ignore[union-attr]
-        try:
-            child.wait(_GRACE)
-        except subprocess.TimeoutExpired:
-            if self._end_after is not None:
-                child.kill()
-        child.stdout.close()  # type: ignore[union-attr]
+        """Let the child end, and return when it has.
+
+        One that is stuck is waited for, however long, and killed after `end_after`; at the end of
+        the daemon it is killed at once if that is allowed, else left behind.
+        """
+        with self._turn:
+            child = self._child
+            if child is None:
+                return
+            child.stdin.close()  # type: ignore[union-attr]
+            if self._has_ended(child, _GRACE):
+                return
+            since = self._clock.monotonic() if self._asked is None else self._asked
+        while self._ending is not None and not self._clock.wait(self._ending, _LOOK):
+            with self._turn:
+                if self._has_ended(child, 0.0):
+                    return
+                self._end_if_overdue(since)
+        if self._end_after is not None:
+            child.kill()
+            self._has_ended(child, _LOOK)
 
     def _start(self) -> subprocess.Popen[bytes]:
         self._inbox.clear()
+        self._ended = False
         options = dict(self._options)
-        if self._memory is not None:
-            options["memory"] = _load(self._memory)
+        if (memory := self._memories.get(self.name)) is not None:
+            options["memory"] = _load(memory)
         told = json.dumps(options).encode() + b"\n"
         self._child = subprocess.Popen(  # noqa: S603 - our own interpreter and our own module
             [sys.executable, "-m", self._module, self.name],
@@ -176,10 +221,7 @@ class Isolated:
 
     def _drain(self) -> None:
         """Throw away a late reply; raise `TimeoutError` while it has still not come."""
-        silent = self._clock.monotonic() - (self._asked or 0.0)
-        if self._end_after is not None and silent > self._end_after and not self._ended:
-            self._ended = True
-            self._child.kill()  # type: ignore[union-attr]
+        self._end_if_overdue(self._asked)
         try:
             # A late reply may carry a new set of series: it is read, and only its values dropped.
             self._unpack(self._receive(0.0))
@@ -225,15 +267,9 @@ class Isolated:
         """
         child = self._child
         assert child is not None  # noqa: S101
-        try:
-            code = child.wait(_GRACE)
-        except subprocess.TimeoutExpired:
-            if self._end_after is not None:
-                child.kill()
-            raise TimeoutError(f"child process {child.pid} closed its pipe and lives on") from None
-        self._child = self._asked = None
-        child.stdin.close()  # type: ignore[union-attr]
-        child.stdout.close()  # type: ignore[union-attr]
+        if not self._has_ended(child, _GRACE):
+            raise TimeoutError(f"child process {child.pid} closed its pipe and lives on")
+        code = child.returncode
         how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
         raise ConnectionError(f"child process {child.pid} ended: {how}")
 
@@ -244,7 +280,8 @@ class Isolated:
         if series is not None:
             names, self._labels = series
             self._metrics = tuple([catalogue.FAMILIES[name] for name in names])
-        self._memory = memory
+        if memory is not None:
+            self._memories[self.name] = memory
         if self._events is not None:
             for event in events:
                 self._events(Event(*event))
@@ -295,6 +332,7 @@ class _Answerer:
     def __init__(self, source: Source) -> None:
         self._source = source
         self._memory = source.memory if isinstance(source, Remembers) else None
+        self._complained = False
         self._metrics: tuple[Metric, ...] | None = None
         self._labels: _Labels = ()
 
@@ -330,12 +368,21 @@ class _Answerer:
     def _remembered(self) -> bytes | None:
         """Return what the source wants its successor to know, if it is small enough to be told.
 
-        Packed once more: the parent only keeps it.
+        Packed once more: the parent only keeps it. What is too large leaves it with the former.
         """
         if self._memory is None:
             return None
         memory = pickle.dumps(self._memory())
-        return None if len(memory) > _LARGEST_MEMORY else memory
+        if len(memory) <= _LARGEST_MEMORY:
+            return memory
+        if not self._complained:
+            self._complained = True
+            log.warning(
+                "%d bytes are too much to be remembered (at most %d): after a crash or a reload"
+                " counters go on from an older state",
+                len(memory), _LARGEST_MEMORY,
+            )  # fmt: skip
+        return None
 
 
 def serve(requests: BinaryIO, replies: BinaryIO, make: Callable[[], Source]) -> None:

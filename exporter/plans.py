@@ -11,7 +11,7 @@ import re
 import socket
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -30,11 +30,11 @@ from exporter.derive import Derivation, hardware
 from exporter.engines import Engine, EngineError, load_engines
 from exporter.fetch import HttpFetcher
 from exporter.formats.exposition import Limits
-from exporter.isolate import Isolated
+from exporter.isolate import Isolated, Remembers
 from exporter.reference.accelerators import load as load_accelerators
 from exporter.reference.xids import load as load_xids
 from exporter.runner import Schedule
-from exporter.samples import Sample, Source
+from exporter.samples import Item, Released, Sample, Source
 from exporter.sources.dcgm_page import DcgmPageSource
 from exporter.sources.derived import DerivedSource
 from exporter.sources.fallback import Fallback
@@ -74,12 +74,16 @@ class Roster:
 class Estate:
     """What sources are given beside their settings; it outlives a reload.
 
-    `gpus` tells whether the machine has a GPU driver, or a GPU.
+    `memories` is what sources remember, by name: a successor goes on where its predecessor left
+    off. `ending` is set when the daemon ends. `gpus` tells whether the machine has a GPU driver, or
+    a GPU.
     """
 
     clock: Clock
     board: Board = field(default_factory=Board)
     ledger: XidLedger = field(default_factory=lambda: XidLedger(load_xids()))
+    memories: MutableMapping[str, Any] = field(default_factory=dict)
+    ending: threading.Event = field(default_factory=threading.Event)
     gpus: bool = False
 
     @functools.cached_property
@@ -145,10 +149,12 @@ def _gpu_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
     order = [name for name in ("dcgm", "dcgm_page") if preferred[name]]
     order += [name for name in ("nvml", "dcgm", "dcgm_page") if name not in order]
     ranked = [readers[name] for name in order if name in readers]
+    # Whoever asked for GPUs to be read wants to know of them what else there is.
+    gpus = estate.gpus or bool(readers)
     for at, one in enumerate(ranked):
         yield functools.reduce(lambda plan, best: _behind(plan, best, estate), ranked[:at], one)
     kmsg = settings.sources.kmsg
-    if _wanted(kmsg.enabled, estate):
+    if _wanted(kmsg.enabled, gpus):
         yield Plan(
             "kmsg", c.XID, Schedule(kmsg.interval, kmsg.deadline, kmsg.max_series),
             f"{settings.root} {kmsg!r}",
@@ -156,7 +162,8 @@ def _gpu_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
                 estate.ledger, estate.roster, estate.clock, Path(settings.root), device=kmsg.device
             ),
         )  # fmt: skip
-    yield from _derived_plans(settings, estate)
+    if _wanted(settings.sources.derived.enabled, gpus):
+        yield from _derived_plans(settings, estate)
 
 
 def _behind(one: Plan, better: Plan, estate: Estate) -> Plan:
@@ -170,7 +177,7 @@ def _behind(one: Plan, better: Plan, estate: Estate) -> Plan:
 
 def _gpu_readers(settings: Settings, estate: Estate) -> Iterator[Plan]:
     clock, ledger = estate.clock, estate.ledger
-    if _wanted((nvml := settings.sources.nvml).enabled, estate):
+    if _wanted((nvml := settings.sources.nvml).enabled, estate.gpus):
         options = {
             # What is left of the deadline is for the way to the child and back.
             "budget": nvml.deadline * 0.75, "expected": nvml.expected,
@@ -183,6 +190,7 @@ def _gpu_readers(settings: Settings, estate: Estate) -> Iterator[Plan]:
             lambda: Isolated(
                 "nvml", c.GPU, options, deadline=nvml.deadline, clock=clock,
                 end_after=nvml.end_after, events=ledger.from_driver,
+                memories=estate.memories, ending=estate.ending,
             ),
         )  # fmt: skip
     if (dcgm := settings.sources.dcgm).enabled:
@@ -194,7 +202,8 @@ def _gpu_readers(settings: Settings, estate: Estate) -> Iterator[Plan]:
             "dcgm", c.GPU, Schedule(dcgm.interval, dcgm.deadline, dcgm.max_series), repr(dcgm),
             # Never ended by force: it may hold a profiling session (dcgm-exporter 84).
             lambda: Isolated(
-                "dcgm", c.GPU, asked, deadline=dcgm.deadline, clock=clock, end_after=None
+                "dcgm", c.GPU, asked, deadline=dcgm.deadline, clock=clock, end_after=None,
+                memories=estate.memories, ending=estate.ending,
             ),
         )  # fmt: skip
     if (page := settings.sources.dcgm_page).enabled:
@@ -217,8 +226,6 @@ def _fetcher(page: DcgmPageSettings, clock: Clock) -> HttpFetcher:
 
 def _derived_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
     derived, board = settings.sources.derived, estate.board
-    if not _wanted(derived.enabled, estate):
-        return
     schedule = Schedule(derived.interval, derived.deadline, derived.max_series)
     nvml = settings.sources.nvml
     gap = Schedule(nvml.interval, nvml.deadline).max_age
@@ -241,8 +248,8 @@ def _foreign_names(sets: tuple[str, ...]) -> tuple[Derivation, ...]:
     return derivations(sets, socket.gethostname())
 
 
-def _wanted(enabled: bool | Literal["auto"], estate: Estate) -> bool:  # noqa: FBT001
-    return estate.gpus if enabled == "auto" else enabled
+def _wanted(enabled: bool | Literal["auto"], gpus: bool) -> bool:  # noqa: FBT001
+    return gpus if enabled == "auto" else enabled
 
 
 def _server_plans(inference: InferenceSettings, clock: Clock) -> Iterator[Plan]:
@@ -330,22 +337,78 @@ class _DemoDriver:
         pass
 
 
-def _on_fake_driver(one: Plan, settings: Settings, demo: Demo, clock: Clock) -> Plan:
+class Lent:
+    """A source in this process that can let go of its driver, as one in a child can.
+
+    `make` takes what a predecessor remembered; `memories` keeps that by name. `release` may be
+    called from any thread.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        group: str,
+        make: Callable[[object], Source],
+        clock: Clock,
+        memories: MutableMapping[str, Any],
+    ) -> None:
+        self.name = name
+        self.group = group
+        self._make = make
+        self._clock = clock
+        self._memories = memories
+        self._turn = threading.Lock()
+        self._source: Source | None = None
+        self._released_until = 0.0
+
+    def read(self) -> Iterable[Item]:
+        """Read the source, making it if need be. Raises `Released`, and what the source raises."""
+        with self._turn:
+            left = self._released_until - self._clock.monotonic()
+            if left > 0:
+                raise Released(left)
+            if self._source is None:
+                self._source = self._make(self._memories.get(self.name))
+            return list(self._source.read())
+
+    def release(self, seconds: float) -> bool:
+        """Close the source, and read nothing for so long; another one goes on where it was."""
+        with self._turn:
+            self._released_until = self._clock.monotonic() + seconds
+            self._close()
+        return True
+
+    def close(self) -> None:
+        """Close the source."""
+        with self._turn:
+            self._close()
+
+    def _close(self) -> None:
+        source, self._source = self._source, None
+        if source is None:
+            return
+        if isinstance(source, Remembers):
+            self._memories[self.name] = source.memory()
+        source.close()
+
+
+def _on_fake_driver(one: Plan, settings: Settings, demo: Demo, estate: Estate) -> Plan:
     """Let the NVML source read the demo's GPUs, in this process: no library, no child."""
     if one.name != "nvml":
         return one
     nvml = settings.sources.nvml
 
-    def make() -> Source:
+    def make(memory: object) -> Source:
         from exporter.sources.nvml import NvmlSource
 
         return NvmlSource(
             budget=nvml.deadline, expected=nvml.expected,
             detail=nvml.detail or bool(settings.compat), links=nvml.links,
-            processes=nvml.processes, root=settings.root, driver=demo.gpu_driver(), clock=clock,
+            processes=nvml.processes, root=settings.root, memory=memory,
+            driver=demo.gpu_driver(), clock=estate.clock,
         )  # fmt: skip
 
-    return replace(one, make=make)
+    return replace(one, make=lambda: Lent("nvml", c.GPU, make, estate.clock, estate.memories))
 
 
 @contextlib.contextmanager
@@ -380,7 +443,7 @@ def demo_plans() -> Iterator[Planner]:
             driver = Plan(
                 "demo", c.EXPORTER, Schedule(1.0, 2.0), "demo", lambda: _DemoDriver(demo, clock)
             )
-            return [*real, *(_on_fake_driver(one, made, demo, clock) for one in fake), driver]
+            return [*real, *(_on_fake_driver(one, made, demo, estate) for one in fake), driver]
 
         try:
             yield plans

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from exporter.board import Slot
@@ -41,7 +41,10 @@ class Schedule:
 
 
 class Runner:
-    """Reads one source again and again and puts what it finds on the board."""
+    """Reads one source again and again and puts what it finds on the board.
+
+    `released` tells whether the last read was refused because the driver was let go on request.
+    """
 
     def __init__(self, source: Source, schedule: Schedule, slot: Slot, clock: Clock) -> None:
         self.source = source
@@ -49,8 +52,8 @@ class Runner:
         self._schedule = schedule
         self._clock = clock
         self._gate = Gate(schedule.max_series)
+        self.released = False
         self._failures = 0
-        self._backs_off = True
         self._due = clock.monotonic()
         self._known: frozenset[tuple[str, str]] = frozenset()
         self._stop = threading.Event()
@@ -78,13 +81,21 @@ class Runner:
             self._thread.join(seconds)
             if self._thread.is_alive():
                 return False
-        if self._predecessor is not None and self._predecessor.join(0):
-            self._predecessor = None
-        return self._predecessor is None
+        predecessor = self._predecessor
+        if predecessor is not None and predecessor.join(0):
+            self._predecessor = predecessor = None
+        return predecessor is None
+
+    def sources(self) -> Iterator[Source]:
+        """Yield the source, and those of predecessors that have not ended before it."""
+        if (predecessor := self._predecessor) is not None and not predecessor.join(0):
+            yield from predecessor.sources()
+        yield self.source
 
     def _run(self) -> None:
         # Two readers of one stuck device are worse than none: wait for the former, however long.
         while (predecessor := self._predecessor) is not None and not predecessor.join(0.5):
+            self.slot.hold(self._clock.monotonic())
             if self._stop.is_set():
                 return
         while not self._stop.is_set():
@@ -101,6 +112,7 @@ class Runner:
         if fault is not None:
             self._fail(fault, taken, wall, taken - began)
         else:
+            self.released = False
             self._publish(items, taken, wall, taken - began)
         return self._wait(taken)
 
@@ -110,7 +122,7 @@ class Runner:
             act()
         except Exception as error:
             fault = Fault.of("", error)
-            self._backs_off = not isinstance(error, Released)
+            self.released = isinstance(error, Released)
             if ("", fault.reason) not in self._known:
                 # A bug needs its traceback; an absent device or server needs one line.
                 log.warning(
@@ -122,10 +134,11 @@ class Runner:
         return None
 
     def _fail(self, fault: Fault, taken: float, wall: float, duration: float) -> None:
-        self._failures = self._failures + 1 if self._backs_off else 0
+        self._failures = 0 if self.released else self._failures + 1
         self._known = frozenset({("", fault.reason)})
         source = self.source
-        self.slot.fail(Snapshot(source.name, source.group, taken, wall, duration, faults=(fault,)))
+        snapshot = Snapshot(source.name, source.group, taken, wall, duration, faults=(fault,))
+        self.slot.fail(snapshot, counts=not self.released)
 
     def _publish(self, items: list[Item], taken: float, wall: float, duration: float) -> None:
         self._failures = 0

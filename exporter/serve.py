@@ -15,7 +15,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 _LAST_RESORT = 4.5
 _LOOK = 15
 _SWITCH_INTERVAL = 0.0001
+_ANNOUNCE_AT = 40
+"""Tenths of a second after which the announcement is made, whatever is still missing."""
 
 
 def listen(where: str) -> socket.socket:
@@ -93,10 +95,18 @@ class _Server(uvicorn.Server):
         self._stopping.set()
 
 
-async def serve(app: App, bound: socket.socket, announce: Callable[[], None]) -> bool:
+async def serve(
+    app: App,
+    bound: socket.socket,
+    announce: Callable[[], None],
+    *,
+    complete: Callable[[], bool] = lambda: True,
+    early: Collection[int] = (),
+) -> bool:
     """Serve until SIGTERM or SIGINT; SIGHUP reloads, SIGUSR1 lets go of the drivers.
 
-    `announce` is called once, when ready.
+    `announce` is called once, when the daemon is ready and `complete` says that there is something
+    to tell, or else after four seconds. `early` are the signals that came before this was called.
 
     Returns whether all chores have ended: a reload may hang on a dead disk.
     """
@@ -106,8 +116,10 @@ async def serve(app: App, bound: socket.socket, announce: Callable[[], None]) ->
     loop = asyncio.get_running_loop()
     executor = ThreadPoolExecutor(2, thread_name_prefix="web")
     # Reloading has a thread of its own: a configuration on a dead disk must not stop the page.
+    # Nor must it stop a release, for which an operator waits.
     chores = ThreadPoolExecutor(1, thread_name_prefix="chores")
-    house = _House(app, chores, announce)
+    releases = ThreadPoolExecutor(1, thread_name_prefix="releases")
+    house = _House(app, chores, releases, announce, complete)
     front = create_app(
         Services(
             groups=(*c.GROUPS, COMPAT),
@@ -121,6 +133,7 @@ async def serve(app: App, bound: socket.socket, announce: Callable[[], None]) ->
             scraped=app.scraped,
             executor=executor,
             chores=chores,
+            releases=releases,
         )
     )
     connection: Any = functools.partial(Connection, crowd=Crowd())
@@ -142,12 +155,14 @@ async def serve(app: App, bound: socket.socket, announce: Callable[[], None]) ->
 
     loop.add_signal_handler(signal.SIGTERM, end)
     loop.add_signal_handler(signal.SIGINT, end)
-    loop.add_signal_handler(signal.SIGHUP, house.reload)
-    loop.add_signal_handler(signal.SIGUSR1, lambda: chores.submit(app.release))
+    for number, act in ((signal.SIGHUP, house.reload), (signal.SIGUSR1, house.release)):
+        loop.add_signal_handler(number, act)
+        if number in early:
+            act()
     try:
         await server.serve(sockets=[bound])
     finally:
-        for pool in (executor, chores):
+        for pool in (executor, chores, releases):
             pool.shutdown(wait=False, cancel_futures=True)
     return not house.busy()
 
@@ -155,45 +170,82 @@ async def serve(app: App, bound: socket.socket, announce: Callable[[], None]) ->
 class _House:
     """Housekeeping, once a second: the heartbeat, the look at the file, the announcement."""
 
-    def __init__(self, app: App, chores: ThreadPoolExecutor, announce: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        app: App,
+        chores: ThreadPoolExecutor,
+        releases: ThreadPoolExecutor,
+        announce: Callable[[], None],
+        complete: Callable[[], bool],
+    ) -> None:
         self._app = app
         self._chores = chores
+        self._releases = releases
         self._announce: Callable[[], None] | None = announce
+        self._complete = complete
+        self._waited = 0
         self._ticks = 0
         self._age = 0
         self._under_way: Future[object] | None = None
         self._again = False
+        self._releasing: Future[object] | None = None
+        self._release_again = False
 
     def tick(self) -> float:
         """Do what is due; return the seconds until the next tick."""
         app = self._app
         app.beat()
-        if self._announce is not None:
-            if not app.ready():
-                return 0.1
-            announce, self._announce = self._announce, None
-            # A full collection would stop everything for 28 ms; what lives now lives for good.
-            gc.collect()
-            gc.freeze()
-            announce()
+        if self._release_again and not _lasts(self._releasing):
+            self.release()
+        if not self._has_announced():
+            return 0.1
         self._ticks += 1
         self._age += 1
         watch = app.settings.reload.watch
-        if self._again and not self.busy():
+        if _lasts(self._under_way):
+            return 1.0
+        if self._again:
             self.reload()
-        elif watch and self._ticks >= watch and not self.busy():
+        elif watch and self._ticks >= watch:
             self._ticks = 0
             self._under_way = self._chores.submit(app.reload_if_changed)
-        elif self._age % _LOOK == 0 and not self.busy():
+        elif self._age % _LOOK == 0:
             self._under_way = self._chores.submit(app.notice_gpus)
         return 1.0
 
+    def _has_announced(self) -> bool:
+        """Announce if it is time to; tell whether it has been done, now or before.
+
+        Being ready does not wait for it: averages over time need two readings, and a Service none.
+        """
+        if self._announce is None:
+            return True
+        self._waited += 1
+        if self._waited <= _ANNOUNCE_AT and not (self._app.ready() and self._complete()):
+            return False
+        announce, self._announce = self._announce, None
+        # A full collection would stop everything for 28 ms; what lives now lives for good.
+        gc.collect()
+        gc.freeze()
+        announce()
+        return True
+
+    def release(self) -> None:
+        """Let go of the drivers now, or once more after the release that is under way."""
+        self._release_again = _lasts(self._releasing)
+        if not self._release_again:
+            self._releasing = self._releases.submit(self._app.release)
+
     def reload(self) -> None:
         """Reload now, or once after the reload that is under way, however often it is asked."""
-        self._again = self.busy()
+        self._again = _lasts(self._under_way)
         if not self._again:
             self._under_way = self._chores.submit(self._app.reload)
 
     def busy(self) -> bool:
-        """Tell whether a reload is under way."""
-        return self._under_way is not None and not self._under_way.done()
+        """Tell whether a reload or a release is under way."""
+        return _lasts(self._under_way) or _lasts(self._releasing)
+
+
+def _lasts(work: Future[object] | None) -> bool:
+    return work is not None and not work.done()

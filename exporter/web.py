@@ -35,8 +35,8 @@ class Services:
     `cached` returns a page that is still true, `page` renders one (any thread may call it);
     `status` takes whether the caller may see details; `reload` returns the problems that kept the
     old configuration in force, and is `None` where it is not offered over HTTP; `release` lets go
-    of the drivers for so many seconds, and says which are closed. These two run in `chores`,
-    everything else in `executor`.
+    of the drivers for so many seconds, and says which are closed. These two run in `chores` and
+    `releases`, everything else in `executor`.
     """
 
     groups: tuple[str, ...]
@@ -50,6 +50,7 @@ class Services:
     scraped: Callable[[], None]
     executor: Executor
     chores: Executor
+    releases: Executor
 
 
 class Format(NamedTuple):
@@ -318,7 +319,7 @@ def _build_api(services: Services) -> Callable[[Scope, Receive, Send], Awaitable
         except ValueError as error:
             return JSONResponse({"error": str(error)}, 400)
         loop = asyncio.get_running_loop()
-        released = await loop.run_in_executor(services.chores, services.release, seconds)
+        released = await loop.run_in_executor(services.releases, services.release, seconds)
         # 503: a call hangs in the driver, and what it holds cannot be taken from it.
         return JSONResponse({"released": released}, 200 if all(released.values()) else 503)
 

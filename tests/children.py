@@ -125,6 +125,13 @@ class Remembers:
                 pass
 
 
+class Grows(Remembers):
+    """From its third read on it remembers more than can be handed over."""
+
+    def memory(self) -> object:
+        return [self._count, "x" * 60_000 if self._count > 2 else ""]
+
+
 class Tells(Hangs):
     """Tells of something that happened, at each read; hangs like its parent."""
 
@@ -149,6 +156,7 @@ class Wears(Remembers):
 
 TABLE = {
     "remembers": Remembers,
+    "grows": Grows,
     "tells": Tells,
     "wears": Wears,
     "mute": Mute,

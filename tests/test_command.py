@@ -100,6 +100,20 @@ def test_check_refuses_what_run_refuses(tmp_path: Path) -> None:
     }
 
 
+def test_check_hides_no_source_that_another_machine_would_have(tmp_path: Path) -> None:
+    """What is `auto` is listed, wherever the file is checked."""
+    file = tmp_path / "flopwatch.yaml"
+    file.write_text("sources: {derived: {enabled: false}}\n")
+    said = flopwatch("check", str(file)).stdout
+    assert "nvml (where there is a GPU)" in said
+    assert "kmsg (where there is a GPU)" in said
+    assert "derive" not in said
+    assert re.search(r" host,", said)
+
+    file.write_text("sources: {nvml: {enabled: true}}\n")
+    assert "where there is" not in flopwatch("check", str(file)).stdout
+
+
 def test_docs_into_a_missing_directory_is_one_line_and_exit_1(tmp_path: Path) -> None:
     """The file and the reason."""
     file = tmp_path / "missing" / "x"
@@ -199,22 +213,25 @@ class HangUp:
         if name.partition(".")[0] in {"pydantic", "yaml", "asyncio", "fastapi", "uvicorn"} or (
             name in {"exporter.config", "exporter.app"}
         ):
-            os.kill(os.getpid(), signal.SIGHUP)
+            os.kill(os.getpid(), int(sys.argv[1]))
 sys.meta_path.insert(0, HangUp())
 from exporter.__main__ import main
-main(sys.argv[1:])
+main(sys.argv[2:])
 """
 
 
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGUSR1])
 @pytest.mark.parametrize("command", ["run", "demo"])
-def test_a_hang_up_while_it_starts_does_not_end_the_daemon(command: str, tmp_path: Path) -> None:
-    """A reload that comes early: at each library that is loaded, the first of them included."""
+def test_a_signal_while_it_starts_does_not_end_the_daemon(
+    command: str, number: signal.Signals, tmp_path: Path
+) -> None:
+    """One that comes early: at each library that is loaded, the first of them included."""
     file = tmp_path / "flopwatch.yaml"
     file.write_text("listen: 1\n")
     result = subprocess.run(
-        [sys.executable, "-c", HANGS_UP, command, "--config", str(file)],
+        [sys.executable, "-c", HANGS_UP, str(int(number)), command, "--config", str(file)],
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
 
-    assert result.returncode == 2, (signal.Signals.SIGHUP, result)
+    assert result.returncode == 2, (number, result)
     assert f"{file}: listen:" in result.stderr

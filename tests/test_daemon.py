@@ -14,9 +14,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from exporter.config import Settings
+from exporter.serve import _House
 
 Start = Callable[..., "Daemon"]
 QUIET = "sources: {network: {enabled: false}, process: {enabled: false}, inference: {servers: []}"
@@ -331,3 +336,126 @@ def test_a_failed_reload_shows_even_when_no_source_publishes(start: Start, tmp_p
     daemon.process.send_signal(signal.SIGHUP)
 
     daemon.wait_for("/metrics", lambda _, page: "last_reload_successful 0" in page, seconds=10)
+
+
+def test_a_release_in_the_demo_is_like_a_real_one() -> None:
+    """It had answered that nothing was there to be released."""
+    port = free_port()
+    demo = Daemon([sys.executable, "-m", "exporter", "demo", "--listen", f"127.0.0.1:{port}"], port)
+    released = 'flopwatch_source_released{source="nvml"}'
+    losses = "gpu_losses_total{"
+    try:
+        demo.wait_for("/metrics", lambda _, page: losses in page)
+        assert demo.value(released) == 0
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        connection.request("POST", "/-/release?seconds=600")
+        answer = connection.getresponse()
+        assert (answer.status, json.loads(answer.read())) == (200, {"released": {"nvml": True}})
+        connection.close()
+
+        demo.wait_for("/metrics", lambda *_: demo.value(released) == 1)
+
+        assert losses not in demo.get("/metrics")[1]
+        assert demo.value('flopwatch_source_up{source="nvml"}') == 0
+        assert demo.stop()[0] == 0
+    finally:
+        demo.process.kill()
+        demo.process.communicate()
+
+
+# ---- housekeeping ---------------------------------------------------------------------------
+
+
+class FakeApp:
+    """A daemon's inside that is ready when told so; its release lasts until `gate` is set."""
+
+    def __init__(self) -> None:
+        self.settings = Settings()
+        self.is_ready = False
+        self.gate = threading.Event()
+        self.releases = 0
+
+    def beat(self) -> None:
+        pass
+
+    def ready(self) -> bool:
+        return self.is_ready
+
+    def release(self) -> None:
+        self.releases += 1
+        self.gate.wait(30)
+
+    def reload_if_changed(self) -> None:
+        pass
+
+    notice_gpus = reload_if_changed
+
+
+@pytest.fixture
+def inside() -> Iterator[tuple[FakeApp, Callable[[], object], list[str], list[bool]]]:
+    """Yield a fake daemon, its housekeeping, what was announced, and whether all is there."""
+    app = FakeApp()
+    announced: list[str] = []
+    complete = [False]
+    with ThreadPoolExecutor(1) as chores, ThreadPoolExecutor(1) as releases:
+        house = _House(
+            app,  # type: ignore[arg-type]
+            chores,
+            releases,
+            lambda: announced.append("announced"),
+            lambda: complete[0],
+        )
+        yield app, house, announced, complete  # type: ignore[misc]
+        app.gate.set()
+
+
+def test_a_summary_is_not_printed_before_there_is_something_to_tell(inside: Any) -> None:
+    """Ready is not enough: what needs two readings had been announced with 0 series."""
+    app, house, announced, complete = inside
+    house.tick()
+    app.is_ready = True
+    pause = house.tick()
+    assert announced == []
+    assert pause <= 0.1
+
+    complete[0] = True
+    house.tick()
+    house.tick()
+
+    assert announced == ["announced"]
+
+
+@pytest.mark.parametrize("is_ready", [True, False])
+def test_a_summary_does_not_wait_for_ever(is_ready: bool, inside: Any) -> None:
+    """After four seconds it tells what there is."""
+    app, house, announced, _ = inside
+    app.is_ready = is_ready
+    waited = 0.0
+    while not announced:
+        waited += house.tick()
+        assert waited < 6
+
+    assert 3 < waited < 6, "the pause after it counted"
+
+
+def test_many_requests_to_release_are_one(inside: Any) -> None:
+    """Signals that come while drivers are let go are one more release afterwards, not hundreds."""
+    app, house, _, _ = inside
+    for _ in range(200):
+        house.release()
+    house.tick()
+    assert house.busy()
+    assert app.releases <= 1
+
+    app.gate.set()
+    pause = threading.Event()
+    for _ in range(600):
+        house.tick()
+        if app.releases == 2 and not house.busy():
+            break
+        pause.wait(0.01)
+    for _ in range(5):
+        house.tick()
+
+    assert app.releases == 2
+    assert not house.busy()

@@ -29,10 +29,10 @@ def make() -> Iterator[Make]:
     def build(name: str, deadline: float = 20.0, **options: object) -> Isolated:
         end_after = options.pop("end_after", 0.0)
         clock = options.pop("clock", None) or SystemClock()
-        events = options.pop("events", None)
+        shared = {key: options.pop(key, None) for key in ("events", "memories", "ending")}
         source = Isolated(
             name, "host", options, deadline=deadline, clock=clock,  # type: ignore[arg-type]
-            end_after=end_after, module="tests.children", events=events,  # type: ignore[arg-type]
+            end_after=end_after, module="tests.children", **shared,  # type: ignore[arg-type]
         )  # fmt: skip
         made.append(source)
         return source
@@ -205,6 +205,109 @@ def test_closing_kills_a_stuck_child_only_if_that_is_allowed(make: Make, tmp_pat
     child.wait(20)  # it finds its pipe closed and ends by itself
 
 
+def stuck(make: Make, gate: Path, **options: object) -> Isolated:
+    """Return a source whose child hangs until `gate` exists."""
+    source = make("hangs", gate=str(gate), **options)
+    assert [value_of(source), value_of(source)] == [1, 2]
+    source._deadline = 0.1
+    with pytest.raises(TimeoutError):
+        source.read()
+    return source
+
+
+def test_a_stuck_child_is_not_forgotten_when_its_source_is_closed(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reload lets its source go: closing lasts as long as the child lives, and nobody lies."""
+    monkeypatch.setattr(isolate, "_PARTING", 0.1)
+    gate = tmp_path / "gate"
+    source = stuck(make, gate, end_after=None, ending=threading.Event())
+    pid = source.pid
+    assert pid is not None
+    closer = threading.Thread(target=source.close)
+    closer.start()
+
+    closer.join(1.0)
+
+    assert closer.is_alive()
+    assert source.pid == pid
+    assert source.release(60) is False
+    gate.touch()
+    closer.join(20)
+    assert not closer.is_alive()
+    assert not alive(pid)
+    assert source.release(60) is True
+
+
+def test_a_stuck_child_that_is_closed_is_not_killed_before_its_time(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reload does not shorten `end_after`; when that is over the child is ended."""
+    clock = FakeClock()
+    source = stuck(make, tmp_path / "never", end_after=300.0, clock=clock, ending=threading.Event())
+    child, began = source._child, clock.now
+    assert child is not None
+    kills: list[float] = []
+    kill = child.kill
+
+    def killed() -> None:
+        kills.append(clock.now - began)
+        kill()
+
+    monkeypatch.setattr(child, "kill", killed)
+
+    source.close()
+
+    assert child.returncode == -signal.SIGKILL
+    assert len(kills) == 1
+    assert 300 < kills[0] < 301
+
+
+@pytest.mark.parametrize("end_after", [300.0, None])
+def test_a_stuck_child_does_not_hold_up_the_end_of_the_daemon(
+    end_after: float | None, make: Make, tmp_path: Path
+) -> None:
+    """Whoever waits in `close` gives up at once: the child is ended if that is allowed."""
+    gate, ending = tmp_path / "gate", threading.Event()
+    source = stuck(make, gate, end_after=end_after, ending=ending)
+    child = source._child
+    assert child is not None
+    closer = threading.Thread(target=source.close)
+    closer.start()
+
+    ending.set()
+    closer.join(20)
+
+    assert not closer.is_alive()
+    if end_after is None:
+        assert child.poll() is None
+        assert source.pid == child.pid, "and is not forgotten even then"
+    gate.touch()
+    assert child.wait(20) == (0 if end_after is None else -signal.SIGKILL)
+
+
+def test_the_second_child_that_hangs_is_ended_as_well(make: Make, tmp_path: Path) -> None:
+    """Each is ended once: a driver that hangs again after days must not be silent for good."""
+    source = make("hangs", gate=str(tmp_path / "never"), end_after=0.0)
+    pause = threading.Event()
+    codes = []
+    for _ in range(2):
+        source._deadline = 20.0
+        assert [value_of(source), value_of(source)] == [1, 2]
+        source._deadline = 0.1
+        child = source._child
+        assert child is not None
+        for _ in range(200):
+            with pytest.raises((ConnectionError, TimeoutError)) as caught:
+                source.read()
+            if caught.type is ConnectionError:
+                break
+            pause.wait(0.02)
+        codes.append(child.returncode)
+
+    assert codes == [-signal.SIGKILL] * 2
+
+
 def test_a_reply_may_hold_no_classes(make: Make) -> None:
     """The parent refuses anything but plain values, whatever wrote it."""
     source = make("good", cpus=1)
@@ -285,6 +388,32 @@ def test_more_than_can_be_handed_over_is_forgotten(make: Make) -> None:
     assert [value_of(source), value_of(source)] == [1, 2]
     killed(source)
     assert value_of(source) == 1, "too much is not"
+
+
+def test_what_is_remembered_is_forgotten_at_no_reload(make: Make) -> None:
+    """The successor of a source goes on where that left off, whatever has changed about it."""
+    memories: dict[str, object] = {}
+    former = make("remembers", memories=memories)
+    assert [value_of(former), value_of(former)] == [1, 2]
+    successor = make("remembers", size=10, memories=memories)
+    former.close()
+
+    assert value_of(successor) == 3
+    assert value_of(make("remembers")) == 1, "and nobody else"
+
+
+def test_memory_that_has_grown_too_large_is_told_once_and_the_former_kept(
+    make: Make, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It had been lost without a word."""
+    source = make("grows")
+    assert [value_of(source) for _ in range(5)] == [1, 2, 3, 4, 5]
+    killed(source)
+
+    assert value_of(source) == 3, "as far as the last that could be handed over"
+    said = capfd.readouterr().err
+    assert said.count("too much to be remembered") == 2, "once by each child"
+    assert "child=grows" in said
 
 
 # ---- what happened --------------------------------------------------------------------------
@@ -395,6 +524,8 @@ def test_a_child_that_hangs_is_not_called_released(
     assert child is not None
 
     assert source.release(60) is False
+    with pytest.raises(TimeoutError, match="does not end"):
+        source.read()
     clock.advance(61)
     for _ in range(2):
         with pytest.raises(TimeoutError):

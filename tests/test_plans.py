@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import functools
+import threading
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
+from exporter import catalogue as c
 from exporter.app import App
-from exporter.config import parse
+from exporter.config import Settings, parse
 from exporter.nvml.inventory import gpus_on_bus, has_gpus
-from exporter.plans import Estate, plan
+from exporter.plans import Estate, Lent, Plan, plan
+from exporter.runner import Schedule
+from exporter.samples import Item, Released
 from exporter.sources.fallback import Fallback
 from tests.fakes import FakeClock
 
@@ -33,6 +39,15 @@ def test_gpu_sources_run_where_there_are_gpus() -> None:
     assert {"nvml", "kmsg", "derive:hardware"} <= set(names("", gpus=True))
     assert "nvml" not in names("sources: {nvml: {enabled: false}}", gpus=True)
     assert "nvml" in names("sources: {nvml: {enabled: true}}")
+
+
+@pytest.mark.parametrize("reader", ["nvml", "dcgm", "dcgm_page"])
+def test_whoever_reads_gpus_gets_their_log_and_peaks_as_well(reader: str) -> None:
+    """`auto` of the kernel log and of derived values also follows a reader that was asked for."""
+    text = f"sources: {{{reader}: {{enabled: true}}}}"
+    assert {reader, "kmsg", "derive:hardware"} <= set(names(text))
+    refused = text[:-1] + ", kmsg: {enabled: false}, derived: {enabled: false}}"
+    assert {"kmsg", "derive:hardware"}.isdisjoint(names(refused))
 
 
 @pytest.mark.parametrize(("preferred", "behind"), [("", ["dcgm"]), ("preferred: true, ", ["nvml"])])
@@ -65,6 +80,26 @@ def test_gpus_are_counted_on_the_bus(tmp_path: Path) -> None:
     (card(tmp_path, "0000:99:00.0") / "vendor").unlink()
     assert gpus_on_bus(tmp_path) == 2
     assert has_gpus(tmp_path)
+
+
+@pytest.mark.parametrize("file", ["vendor", "class"])
+@pytest.mark.parametrize("content", [b"", b"N/A (no PMA)\n", b"\xff\xfe", b"\0", "folder", "error"])
+def test_45_one_odd_file_on_the_bus_costs_no_other_gpu(
+    tmp_path: Path, file: str, content: bytes | str
+) -> None:
+    """A file that is empty, has other words, is no text, no file, or fails when it is read
+    (node_exporter 3265, 966, 1130): its device is no GPU, and the others are counted."""
+    card(tmp_path, "0000:18:00.0")
+    odd = card(tmp_path, "0000:2a:00.0") / file
+    card(tmp_path, "0000:3b:00.0")
+    odd.unlink()
+    if isinstance(content, bytes):
+        odd.write_bytes(content)
+    elif content == "folder":
+        odd.mkdir()
+    else:
+        odd.symlink_to("/proc/self/mem")  # reading its beginning is an I/O error
+    assert gpus_on_bus(tmp_path) == 2
 
 
 def test_a_machine_without_gpus_has_none(tmp_path: Path) -> None:
@@ -104,3 +139,128 @@ def test_a_gpu_that_appears_later_is_noticed_and_never_given_up(tmp_path: Path) 
         assert [s.name for s in app.view().sources] == ["kmsg"]
     finally:
         app.stop()
+
+
+# ---- letting go -----------------------------------------------------------------------------
+
+
+class Holder:
+    """A source with handles, in this process; it counts its reads on from its memory."""
+
+    name = "nvml"
+    group = "gpu"
+
+    def __init__(self, memory: object) -> None:
+        self.count = memory if isinstance(memory, int) else 0
+        self.closed = False
+
+    def read(self) -> Iterable[Item]:
+        self.count += 1
+        yield c.GPU_DEVICES_PRESENT(self.count)
+
+    def memory(self) -> object:
+        return self.count
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_a_release_shows_in_the_demo() -> None:
+    """Its source runs in this process: it is closed, refuses, and another goes on later."""
+    made: list[Holder] = []
+    memories: dict[str, object] = {}
+    clock = FakeClock()
+
+    def make(memory: object) -> Holder:
+        made.append(Holder(memory))
+        return made[-1]
+
+    def lent() -> Lent:
+        return Lent("nvml", "gpu", make, clock, memories)
+
+    one = lent()
+    assert one.release(1) is True
+    assert made == []
+    clock.advance(1)
+    assert list(one.read()) == [c.GPU_DEVICES_PRESENT(1)]
+    assert list(one.read()) == [c.GPU_DEVICES_PRESENT(2)]
+
+    assert one.release(60) is True
+    assert made[0].closed
+    clock.advance(20)
+    with pytest.raises(Released, match="another 40 s"):
+        one.read()
+    assert len(made) == 1
+    clock.advance(40)
+    assert list(one.read()) == [c.GPU_DEVICES_PRESENT(3)]
+    one.close()
+    assert made[1].closed
+    assert list(lent().read()) == [c.GPU_DEVICES_PRESENT(4)], "after a reload"
+
+
+class Stuck(Holder):
+    """Cannot be closed before `gate` is set, nor does it let go until then."""
+
+    def __init__(self, gate: threading.Event) -> None:
+        super().__init__(None)
+        self._gate = gate
+
+    def close(self) -> None:
+        self._gate.wait(30)
+
+    def release(self, seconds: float) -> bool:
+        return self._gate.is_set()
+
+
+def test_a_release_asks_those_who_are_leaving_too() -> None:
+    """One that a reload has replaced, or taken away, still has its handles until it has ended."""
+    first, second = threading.Event(), threading.Event()
+    second.set()
+    wanted = [first]
+
+    def plans(_: Settings, estate: Estate) -> list[Plan]:
+        schedule = Schedule(0.1, 0.1)
+        return [
+            Plan("nvml", "gpu", schedule, str(id(gate)), functools.partial(Stuck, gate))
+            for gate in wanted
+        ]
+
+    app = App(None, plans=plans)
+    app.start()
+    try:
+        wanted[:] = [second]
+        assert app.reload() == ()
+        assert app.release(0.1) == {"nvml": False}, "replaced"
+        pause = threading.Event()
+        for _ in range(600):
+            if [source.state for source in app.view().sources] == ["stuck"]:
+                break
+            pause.wait(0.05)
+        assert [source.state for source in app.view().sources] == ["stuck"]
+        wanted[:] = []
+        assert app.reload() == ()
+        assert app.release(0.1) == {"nvml": False}, "taken away"
+
+        first.set()
+        for _ in range(600):
+            if app.release(0.1) == {}:
+                break
+            pause.wait(0.05)
+        assert app.release(0.1) == {}
+    finally:
+        first.set()
+        app.stop()
+
+
+def test_a_folder_that_may_not_be_looked_at_has_nothing_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Path.exists raises where a folder may not be searched; the daemon starts all the same."""
+    card(tmp_path, "0000:18:00.0")
+
+    def denied(_: Path) -> bool:
+        raise PermissionError("no search permission")
+
+    monkeypatch.setattr(Path, "exists", denied)
+    assert gpus_on_bus(tmp_path) == 1
+    assert has_gpus(tmp_path)

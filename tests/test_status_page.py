@@ -201,6 +201,7 @@ def served(site: Site) -> Iterator[Site]:
                 scraped=lambda: None,
                 executor=executor,
                 chores=executor,
+                releases=executor,
             )
         )
 

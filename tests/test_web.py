@@ -128,6 +128,7 @@ def services(pages: Pages) -> Iterator[Services]:
             scraped=pages.scraped,
             executor=executor,
             chores=executor,
+            releases=executor,
         )
 
 

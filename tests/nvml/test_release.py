@@ -9,7 +9,10 @@ import http.client
 import json
 import os
 import signal
+import sys
+import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -22,7 +25,7 @@ from exporter.samples import SourceError
 from tests.fake_nvml import Control
 from tests.fakes import FakeClock
 from tests.nvml_lab import Log, read, until
-from tests.test_daemon import Daemon
+from tests.test_daemon import Daemon, free_port
 
 Child = Callable[..., Isolated]
 Start = Callable[..., Daemon]
@@ -110,7 +113,7 @@ def test_a_process_that_cannot_end_is_not_called_released(
     try:
         assert source.release(60) is False
         assert source.pid == pid
-        with pytest.raises(SourceError, match="released"):
+        with pytest.raises(TimeoutError, match="does not end"):
             source.read()
         clock.advance(61)
         source._deadline = 0.2
@@ -226,3 +229,181 @@ def test_a_driver_that_holds_on_is_told_honestly(daemon: Start) -> None:
         assert len(children(one)) == 1
     finally:
         holder.resume()
+
+
+def change(daemon: Daemon, file: Path, old: str, new: str) -> None:
+    """Let the daemon take up another text of its configuration."""
+    text = file.read_text("utf-8")
+    assert old in text
+    file.write_text(text.replace(old, new), "utf-8")
+    daemon.process.send_signal(signal.SIGHUP)
+
+
+def settled(_: int, page: str) -> bool:
+    return total(page, "gpu_up") == 1
+
+
+RELEASED = 'flopwatch_source_released{source="nvml"}'
+
+
+def test_a_reload_beside_a_stuck_child_starts_no_second_one(daemon: Start, tmp_path: Path) -> None:
+    """The stuck one has its handles still: the page and the answer to a release say so."""
+    one = daemon("h200")
+    one.wait_for("/metrics", settled)
+    (holder,) = children(one)
+    holder.suspend()
+    try:
+        one.wait_for("/metrics", lambda _, page: f"\n{UP} 0\n" in page)
+
+        change(one, tmp_path / "flopwatch.yaml", "deadline: 2s", "deadline: 2s, detail: true")
+        busy = 'flopwatch_source_busy_seconds{source="nvml"}'
+        one.wait_for("/metrics", lambda *_: (one.value(busy) or 0) > 2.0)
+
+        assert one.value(UP) == 0
+        assert [child.pid for child in children(one)] == [holder.pid]
+        assert post(one, "/-/release?seconds=1") == (503, {"released": {"nvml": False}})
+        assert one.value(RELEASED) == 0
+        assert [child.pid for child in children(one)] == [holder.pid]
+    finally:
+        holder.resume()
+
+    one.wait_for("/metrics", settled)
+    (child,) = children(one)
+    assert child.pid != holder.pid
+
+
+def test_a_source_that_is_gone_by_a_reload_is_not_called_released_while_it_hangs(
+    daemon: Start, tmp_path: Path
+) -> None:
+    """Nobody is configured to read GPUs any more, and its child still has its handles."""
+    one = daemon("h200")
+    one.wait_for("/metrics", settled)
+    (holder,) = children(one)
+    holder.suspend()
+    try:
+        change(one, tmp_path / "flopwatch.yaml", "nvml: {enabled: true", "nvml: {enabled: false")
+        one.wait_for("/metrics", lambda _, page: UP not in page)
+
+        assert post(one, "/-/release?seconds=1") == (503, {"released": {"nvml": False}})
+    finally:
+        holder.resume()
+    one.wait_for("/metrics", lambda *_: not children(one))
+
+
+def test_a_stuck_child_after_a_reload_does_not_hold_up_the_end(
+    daemon: Start, tmp_path: Path
+) -> None:
+    """SIGTERM while a successor waits for it."""
+    one = daemon("h200")
+    one.wait_for("/metrics", settled)
+    (holder,) = children(one)
+    holder.suspend()
+    try:
+        change(one, tmp_path / "flopwatch.yaml", "deadline: 2s", "deadline: 2s, detail: true")
+        one.wait_for("/metrics", lambda *_: (one.value(UP) or 0) == 0)
+
+        code, seconds = one.stop()
+    finally:
+        if alive(holder.pid):
+            holder.resume()
+
+    assert code == 0
+    assert seconds < 5
+
+
+def test_a_reload_forgets_neither_lost_gpus_nor_counters(
+    daemon: Start, control: Control, tmp_path: Path
+) -> None:
+    """An alert must not resolve itself because somebody asked for more detail."""
+    one = daemon("h100-sxm8")
+    one.wait_for("/metrics", counting)
+    control.set("gone = 3")
+    lost = one.wait_for(
+        "/metrics", lambda _, page: total(page, "gpu_losses_total") == 1 and counting(200, page)
+    )
+    assert one.value("gpu_devices_expected") == 8
+    (former,) = children(one)
+
+    change(one, tmp_path / "flopwatch.yaml", "deadline: 2s", "deadline: 2s, detail: true")
+    one.wait_for("/metrics", lambda *_: [x.pid for x in children(one)] not in ([], [former.pid]))
+    after = one.wait_for("/metrics", counting)
+
+    assert one.value("gpu_devices_expected") == 8
+    assert one.value("gpu_devices_present") == 7
+    assert total(after, "gpu_losses_total") == 1
+    for counter in ("gpu_sm_active_seconds_total", "gpu_busy_seconds_total"):
+        assert total(after, counter) >= total(lost, counter) > 0
+
+
+def test_a_release_is_no_failure_and_has_a_gauge_of_its_own(daemon: Start) -> None:
+    """An operator can tell it from an outage."""
+    one = daemon("h200")
+    one.wait_for("/metrics", settled)
+    assert one.value(RELEASED) == 0
+
+    assert post(one, "/-/release?seconds=600")[0] == 200
+    one.wait_for("/metrics", lambda *_: one.value(RELEASED) == 1)
+    reads = 'flopwatch_source_reads_total{source="nvml"}'
+    before = one.value(reads)
+    assert before is not None
+    one.wait_for("/metrics", lambda *_: (one.value(reads) or 0) > before + 3)
+
+    page = one.get("/metrics")[1]
+    assert f"\n{UP} 0\n" in page
+    assert 'failures_total{reason="unavailable",source="nvml"}' not in page
+    assert 'released{source="process"}' not in page
+    assert "released on request" in one.get("/api/v1/status")[1]
+    assert post(one, "/-/release?seconds=1")[0] == 200
+    one.wait_for("/metrics", lambda *_: one.value(RELEASED) == 0 and one.value(UP) == 1)
+
+
+def test_a_release_does_not_wait_for_a_reload_that_hangs(daemon: Start, tmp_path: Path) -> None:
+    """The configuration lies on a dead disk (here: a pipe that nobody writes to)."""
+    one = daemon("h200")
+    one.wait_for("/metrics", settled)
+    file = tmp_path / "flopwatch.yaml"
+    file.unlink()
+    os.mkfifo(file)
+    one.process.send_signal(signal.SIGHUP)
+    threading.Event().wait(0.5)
+
+    assert post(one, "/-/release?seconds=60") == (200, {"released": {"nvml": True}})
+    assert children(one) == []
+
+
+EARLY = """
+import os, signal, sys
+class Early:
+    def find_spec(self, name, path=None, target=None):
+        if name == "exporter.app":
+            os.kill(os.getpid(), signal.SIGUSR1)
+sys.meta_path.insert(0, Early())
+from exporter.__main__ import main
+main(sys.argv[1:])
+"""
+
+
+def test_a_release_that_is_asked_for_while_it_starts_is_heeded(
+    daemon: Start, log: Log, tmp_path: Path
+) -> None:
+    """It had ended the daemon; now the driver is not opened at all."""
+    usual = daemon("h200")  # writes the file, and shows that the driver can be opened
+    usual.wait_for("/metrics", settled)
+    assert usual.stop()[0] == 0
+    log.forget()
+    port = free_port()
+    one = Daemon(
+        [
+            sys.executable, "-c", EARLY, "run", "--listen", f"127.0.0.1:{port}",
+            "--config", str(tmp_path / "flopwatch.yaml"),
+        ],
+        port,
+    )  # fmt: skip
+    try:
+        one.wait_for("/metrics", lambda *_: one.value(RELEASED) == 1)
+        assert children(one) == []
+        assert log.lines() == []
+        assert one.stop()[0] == 0
+    finally:
+        one.process.kill()
+        one.process.communicate()
