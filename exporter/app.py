@@ -265,7 +265,7 @@ class App:
         yield c.FLOPWATCH_SCRAPES_TOTAL(self._scrapes)
         yield c.FLOPWATCH_RENDER_SECONDS_TOTAL(self.exposition.render_seconds)
         for name, (_, runner) in self._running.copy().items():
-            if isinstance(runner.source, Releasable):
+            if runner.releasable:
                 yield c.FLOPWATCH_SOURCE_RELEASED(int(runner.released), name)
         yield c.FLOPWATCH_CONFIG_LAST_RELOAD_SUCCESSFUL(int(self._loaded))
         yield c.FLOPWATCH_CONFIG_LAST_RELOAD_SUCCESS_TIMESTAMP_SECONDS(self._loaded_at)

@@ -237,7 +237,7 @@ class DcgmPageSettings(_Section):
 class KernelLogSettings(_Detected):
     """The kernel log, where the driver reports its errors (XID)."""
 
-    interval: Duration = Field(default="1s", ge=0.1, le=3600)  # type: ignore[assignment]
+    interval: Duration = Field(default="2s", ge=0.1, le=3600)  # type: ignore[assignment]
     device: PathText = "dev/kmsg"
 
 

@@ -28,6 +28,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from itertools import repeat
 from typing import Any, BinaryIO, NoReturn, Protocol, runtime_checkable
 
 from exporter import catalogue
@@ -288,7 +289,8 @@ class Isolated:
         if tuple in set(map(type, values)):
             values = map(_revive, values)
         return [
-            *map(Sample, self._metrics, self._labels, values),
+            # In C: half the time of calling Sample for each.
+            *map(_SAMPLE, repeat(Sample), zip(self._metrics, self._labels, values, strict=True)),
             *(Fault(*fault) for fault in faults),
             *(Drop(*drop) for drop in drops),
         ]  # fmt: skip
@@ -298,6 +300,9 @@ class Isolated:
         if spent and self._child is not None:
             self._part(self._child)
         raise SourceError(reason, detail)
+
+
+_SAMPLE: Callable[[type[Sample], Any], Sample] = tuple.__new__
 
 
 class _PlainUnpickler(pickle.Unpickler):

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from exporter.board import Slot
 from exporter.clock import Clock
-from exporter.samples import Drop, Fault, Gate, Item, Released, Sample, Snapshot, Source
+from exporter.samples import Drop, Fault, Gate, Item, Releasable, Released, Sample, Snapshot, Source
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +49,7 @@ class Runner:
     def __init__(self, source: Source, schedule: Schedule, slot: Slot, clock: Clock) -> None:
         self.source = source
         self.slot = slot
+        self.releasable = isinstance(source, Releasable)
         self._schedule = schedule
         self._clock = clock
         self._gate = Gate(schedule.max_series)
@@ -142,10 +143,12 @@ class Runner:
 
     def _publish(self, items: list[Item], taken: float, wall: float, duration: float) -> None:
         self._failures = 0
-        faults = tuple(item for item in items if isinstance(item, Fault))
-        batch, drops = self._gate.admit([item for item in items if isinstance(item, Sample)])
+        samples = [item for item in items if type(item) is Sample]
+        others = [] if len(samples) == len(items) else [i for i in items if type(i) is not Sample]
+        faults = tuple(item for item in others if isinstance(item, Fault))
+        batch, drops = self._gate.admit(samples)
         counted = dict(drops)
-        for item in items:
+        for item in others:
             if isinstance(item, Drop):
                 counted[item.reason] = counted.get(item.reason, 0) + item.number
         source = self.source

@@ -89,7 +89,10 @@ _BOARD: Mapping[str, Any] = {
     "nvmlDeviceGetGpuFabricInfo": {"state": 3, "status": 0},
     # two bits for each fault, 0: not told, as recorded
     "nvmlDeviceGetGpuFabricInfoV": {
-        "state": 3, "status": 0, "healthMask": 0, "healthSummary": 0,
+        "state": 3,
+        "status": 0,
+        "healthMask": 0,
+        "healthSummary": 0,
     },
 }
 """What all boards answer alike. Answers that come in a structure are by the structure's fields."""

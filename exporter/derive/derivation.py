@@ -19,7 +19,8 @@ class Derivation(NamedTuple):
     """One derivation: its name, the group of its samples, what it reads and makes, and how.
 
     `function` gets the view of one moment, its own memory, and that moment in monotonic seconds.
-    It reads no family but `inputs` and yields none but `outputs`.
+    It reads no family but `inputs` and yields none but `outputs`. One that is `steady` says the
+    same as long as its inputs are the same readings, whatever the time.
     """
 
     name: str
@@ -27,6 +28,7 @@ class Derivation(NamedTuple):
     inputs: tuple[Metric, ...]
     outputs: tuple[Metric, ...]
     function: Callable[[View, Memory, float], Iterable[Sample]]
+    steady: bool = False
 
 
 class Reading(NamedTuple):

@@ -110,6 +110,7 @@ def hardware(
             c.GPU_ESTIMATED_FLOPS_TOTAL,
         ),
         function=_Hardware(accelerators, precision_hint, precisions, longest_gap),
+        steady=True,
     )
 
 

@@ -1,15 +1,18 @@
 """The door to NVML: calls go out, plain Python values come back, failures carry the driver's code.
 
 The library is loaded by `pynvml` (the module of nvidia-ml-py), whose structures we use. Calls that
-are made each second are bound once, with their buffers kept: a fifth of the cost of pynvml's own
-functions, a tenth where values come as fields (`benchmarks/gpu.py`). A bound call belongs to one
-thread. ctypes releases the interpreter lock while the driver works, so a call that hangs stops
-nobody else; it cannot be ended either, which is why all this runs in a child process.
+are made each second are bound once, with their buffers kept, and timed: that costs no more than
+pynvml's own functions, and a fraction where values come as fields (`benchmarks/gpu.py`). A bound
+call is made by one thread at a time. ctypes releases the interpreter lock while the driver works,
+so a call that hangs stops nobody else; it cannot be ended either, which is why all this runs in a
+child process.
 """
 
 from __future__ import annotations
 
 import ctypes
+import itertools
+import operator
 import struct
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -111,6 +114,7 @@ ALL_LINKS = 0xFFFFFFFF
 
 # A value of nvmlDeviceGetFieldValues: id, scope, (timestamp, latency,) type, return code, value.
 _FIELD = struct.Struct("=II16xiiQ")
+_ANSWER = "24xiiQ"
 # A sample of utilization: microseconds, and percent in the lower half of the value.
 _SAMPLE = struct.Struct("=QI4x")
 # What nvmlGpmMetricsGet is asked with: version, how many, two samples; then for each metric its
@@ -305,15 +309,25 @@ class Nvml:
         blank = b"".join(_FIELD.pack(number, scope, 0, 0, 0) for number, scope in wanted)
         room = ctypes.create_string_buffer(blank, len(blank))
         count = ctypes.c_int32(len(wanted))
+        unpack = struct.Struct("=" + _ANSWER * len(wanted)).unpack_from
+        kinds: tuple[int, ...] = ()
+        wide: tuple[bool, ...] = ()
+        masks: tuple[int, ...] | None = None
 
         def bound() -> Sequence[FieldAnswer]:
+            nonlocal kinds, wide, masks
             call(device, count, room)
-            return [
-                FieldAnswer(
-                    ret, raw & _MASKS[kind] if kind in _MASKS else _number(kind, raw), kind in _WIDE
-                )
-                for _, _, kind, ret, raw in _FIELD.iter_unpack(room)
-            ]
+            columns = unpack(room)
+            if columns[::3] != kinds:  # a field may change its type with its first good value
+                kinds = columns[::3]
+                wide = tuple([kind in _WIDE for kind in kinds])
+                plain = all(kind in _MASKS for kind in kinds)
+                masks = tuple([_MASKS[kind] for kind in kinds]) if plain else None
+            raw = columns[2::3]
+            values = map(_number, kinds, raw) if masks is None else map(operator.and_, raw, masks)
+            # In C over the columns: a third of the time of a loop over the fields.
+            answers = zip(columns[1::3], values, wide, strict=True)
+            return list(map(tuple.__new__, itertools.repeat(FieldAnswer), answers))
 
         return bound
 
@@ -555,7 +569,9 @@ _READ: dict[int, Callable[[int], float]] = {
 
 
 def _number(kind: int, raw: int) -> float:
-    """Return a field's value if it is no unsigned number."""
+    """Return a field's value by its type."""
+    if kind in _MASKS:
+        return raw & _MASKS[kind]
     read = _READ.get(kind)
     return float("nan") if read is None else read(raw)
 

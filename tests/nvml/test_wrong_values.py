@@ -372,7 +372,8 @@ def test_nvlink_bytes_need_no_profiling(
 
 def test_nvlink_traffic_that_nobody_counts_is_absent(child: Child, passing: Time) -> None:
     """A driver of the 460 series on an A100: links that are up, and no bytes, not zero bytes."""
-    lines = ["devices = 1", *(f"* field {number} 0-11 = !3" for number in (138, 139))]
+    numbers = ("0-11", "4294967295")  # each link, and all together
+    lines = ["devices = 1", *(f"* field {n} {at} = !3" for n in (138, 139) for at in numbers)]
     source = child("a100", lines, module=LAB)
     Page(source)
     page = later(source, passing)
