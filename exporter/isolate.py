@@ -18,6 +18,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import operator
 import os
 import pickle
 import select
@@ -53,11 +54,13 @@ from exporter.samples import (
 _LENGTH = struct.Struct("<I")
 _LARGEST_REPLY = 64 * 1024 * 1024
 _LARGEST_MEMORY = 48_000
+_PIPE = 64 * 1024
 _GRACE = 0.5
 _PARTING = 3.0
 _LOOK = 0.2
 """Seconds between looks whether a child that was asked to end has done so."""
 _Labels = tuple[tuple[str, ...], ...]
+_METRIC, _LABELS, _VALUE = (operator.itemgetter(at) for at in range(3))
 
 log = logging.getLogger(__name__)
 
@@ -240,7 +243,7 @@ class Isolated:
             ready, _, _ = select.select([child.stdout], [], [], left)
             if not ready:
                 raise TimeoutError(f"no answer from child process {child.pid} in {seconds:g} s")
-            chunk = child.stdout.read(1 << 20)
+            chunk = os.read(child.stdout.fileno(), _PIPE)
             if not chunk:
                 self._bury()
             self._inbox += chunk
@@ -346,10 +349,13 @@ class _Answerer:
         items = list(self._source.read())
         samples = [item for item in items if type(item) is Sample]
         others = [item for item in items if type(item) is not Sample]
+        values = tuple(map(_VALUE, samples))
+        if Histogram in set(map(type, values)):
+            values = tuple([tuple(v) if type(v) is Histogram else v for v in values])
         return pickle.dumps((
             None,
             self._news(samples),
-            tuple([tuple(v) if type(v) is Histogram else v for _, _, v in samples]),
+            values,
             tuple(tuple(item) for item in others if isinstance(item, Fault)),
             tuple(tuple(item) for item in others if isinstance(item, Drop)),
             tuple(tuple(item) for item in others if isinstance(item, Event)),
@@ -359,8 +365,7 @@ class _Answerer:
     def _news(self, samples: list[Sample]) -> tuple[tuple[str, ...], _Labels] | None:
         """Return names and labels of the series, unless they are those of the last time."""
         # In columns: nearly all are the same objects as before, and are compared as such.
-        metrics = tuple([metric for metric, _, _ in samples])
-        labels = tuple([labels for _, labels, _ in samples])
+        metrics, labels = tuple(map(_METRIC, samples)), tuple(map(_LABELS, samples))
         if metrics == self._metrics and labels == self._labels:
             return None
         self._metrics, self._labels = metrics, labels

@@ -1,8 +1,8 @@
 """Threads for a process that talks to drivers: a call that hangs costs its own device, no other.
 
 A call into a driver can be neither bounded nor ended. `Crew.run` has jobs done by a thread, one
-after the other: eight threads that call at once spend more time on waiting for the interpreter
-than on calls (`benchmarks/gpu.py`). When that thread does not get on, another one goes on with the
+after the other: eight threads that call at once wait for the interpreter on their way back, up to
+several times the length of the calls (`benchmarks/gpu.py`). When that thread does not get on, another one goes on with the
 jobs that are left. A job that is not back at the deadline is reported, is not begun again until it
 is back, and its late answer is thrown away. Which jobs, and what a hang means, is left to the
 source.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import logging
 import math
+import operator
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -134,20 +135,24 @@ class Want(NamedTuple):
 class Place:
     """One series of a GPU: what was read of it last, until that is not true any more."""
 
-    __slots__ = ("_labels", "_metric", "sample")
+    __slots__ = ("_labels", "_metric", "_raw", "sample")
 
     def __init__(self, metric: Metric, labels: Labels) -> None:
         self._metric = metric
         self._labels = labels
+        self._raw: float | None = None
         self.sample: Sample | None = None
 
     def put(self, value: float | None) -> None:
         """Note a value, or that there is none."""
+        self._raw = None
         self.sample = None if value is None else Sample(self._metric, self._labels, value)
 
     def set(self, raw: float | None, unit: r.Unit) -> None:
         """Note a driver's number in our unit; forget what was there if there is none to believe."""
-        self.put(None if raw is None else converted(raw, unit))
+        if raw is None or raw != self._raw:
+            self.put(None if raw is None else converted(raw, unit))
+            self._raw = raw
 
     def want(self, number: int, unit: r.Unit, scope: int = 0) -> Want:
         """Return a field whose value belongs here."""
@@ -198,6 +203,18 @@ def converted(raw: float, unit: r.Unit) -> float | None:
         return None
     value = raw * times
     return value if over == 1 else value / over
+
+
+def believable(raws: list[float | None], unit: r.Unit) -> list[float | None]:
+    """Return a driver's numbers, with `None` for those that `converted` would not take.
+
+    Nearly always all are good, which is told cheaply: none is above their sum, as none is negative.
+    """
+    if None not in raws:
+        known = cast("list[float]", raws)
+        if min(known) >= unit.least >= 0 and sum(known) <= unit.most and r.BLANKS.isdisjoint(known):
+            return raws
+    return [None if raw is None or converted(raw, unit) is None else raw for raw in raws]
 
 
 class Reader:
@@ -339,6 +356,7 @@ def supported_fields(
     )
 
 
+_CODE = operator.itemgetter(0)
 _NEVER = UNSUPPORTED | {INVALID_ARGUMENT, NO_PERMISSION}
 """What a driver says to a field that it does not know, or will not tell."""
 
@@ -394,9 +412,10 @@ class _BoundFields:
             raise
         self._hand_on(answers)
         failed: dict[int, dict[int, None]] = {}
-        for number, (code, _, _) in zip(self._numbers, answers, strict=True):
-            if code and code not in _NEVER:
-                failed.setdefault(code, {})[number] = None
+        if any(map(_CODE, answers)):
+            for number, (code, _, _) in zip(self._numbers, answers, strict=True):
+                if code and code not in _NEVER:
+                    failed.setdefault(code, {})[number] = None
         return [
             NvmlError(code, f"field {', '.join(map(str, numbers))}")
             for code, numbers in failed.items()

@@ -71,7 +71,7 @@ class Gpm:
             window.samples = []
             if earlier is not None and seconds <= LONGEST and window.wanted:
                 answers = self._driver.gpm_metrics(earlier, later, list(window.wanted))
-                window.samples = list(self._samples(target, window, answers, seconds))
+                window.samples = list(self._samples(window, answers, seconds))
         except NvmlError as error:
             # What was measured until now belongs to no window any more.
             self._free(window)
@@ -81,17 +81,20 @@ class Gpm:
         return window.samples
 
     def _wanted(self, target: Target) -> dict[int, _Use]:
+        labels = target.labels
         if target.instance is not None:
-            return {m.number: _Use(m.unit, m.mig, (), m.mig_total) for m in self._metrics if m.mig}
-        wanted = {m.number: _Use(m.unit, m.metric, m.labels, m.total) for m in self._metrics}
+            return {
+                m.number: _Use(m.unit, m.mig, labels, m.mig_total) for m in self._metrics if m.mig
+            }
+        wanted = {
+            m.number: _Use(m.unit, m.metric, labels + m.labels, m.total) for m in self._metrics
+        }
         for number, metric in r.GPM_BYTES:
             if metric not in target.counted:
-                wanted[number] = _Use(r.GPM_MEBIBYTES_PER_SECOND, None, (), metric)
+                wanted[number] = _Use(r.GPM_MEBIBYTES_PER_SECOND, None, labels, metric)
         return wanted
 
-    def _samples(
-        self, target: Target, window: _Window, answers: Any, seconds: float
-    ) -> Iterator[Sample]:
+    def _samples(self, window: _Window, answers: Any, seconds: float) -> Iterator[Sample]:
         for (number, use), (code, raw) in zip(tuple(window.wanted.items()), answers, strict=True):
             if code in UNSUPPORTED:
                 del window.wanted[number]
@@ -99,13 +102,11 @@ class Gpm:
             value = None if code else converted(raw, use.unit)
             if value is None:
                 continue
-            labels = target.labels + use.labels
             if use.metric is not None:
-                yield Sample(use.metric, labels, value)
+                yield Sample(use.metric, use.labels, value)
             if use.total is not None:
-                yield Sample(
-                    use.total, labels, self._totals.add(use.total, labels, value * seconds)
-                )
+                total = self._totals.add(use.total, use.labels, value * seconds)
+                yield Sample(use.total, use.labels, total)
 
     def forget(self, keep: Mapping[Hashable, Any] | frozenset[Hashable]) -> None:
         """Free the windows of all targets but those in `keep`."""

@@ -16,7 +16,7 @@ from exporter.nvml.links import ChipToChip, Links, Pcie
 from exporter.nvml.mig import Instances
 from exporter.nvml.processes import Processes
 from exporter.nvml.totals import Totals
-from exporter.samples import Fault, Sample
+from exporter.samples import Fault, Metric, Sample
 
 log = logging.getLogger(__name__)
 
@@ -76,6 +76,7 @@ class Gpu:
         self._links = Links(driver, handle, page, each=options.links)
         self._c2c = ChipToChip(driver, handle, page)
         wants = [*self._pcie.wants(), *self._links.wants(), *self._c2c.wants()]
+        self._bytes_counted = self._counted()
         self._reader = Reader(driver, handle, identity, page, detail=options.detail, more=wants)
         self.refused = self._reader.refused
         self._instances = _optional(lambda: Instances(driver, handle, identity))
@@ -102,7 +103,6 @@ class Gpu:
         elif instances is not None and instances.changed():
             faults += instances.look()
         faults += self._processes.faults
-        self._links.finish()
         utilization = self._page.get(c.GPU_UTILIZATION_RATIO)
         samples = [
             *self._page.samples(),
@@ -145,16 +145,20 @@ class Gpu:
         self._mode = self._mode if mode is None else mode
         return faults
 
-    def _targets(self) -> tuple[Target, ...]:
-        if not self._gpm:
-            return ()
-        labels, handle = self.identity.labels, self._handle
-        counted = set()
+    def _counted(self) -> frozenset[Metric]:
+        """Return the bytes that the hardware counts, which GPM need not measure."""
+        counted: set[Metric] = set()
         if self._pcie.counts_bytes:
             counted |= {c.GPU_PCIE_RECEIVE_BYTES_TOTAL, c.GPU_PCIE_TRANSMIT_BYTES_TOTAL}
         if self._links.counts_bytes or not self._links.count:
             counted |= {c.GPU_NVLINK_RECEIVE_BYTES_TOTAL, c.GPU_NVLINK_TRANSMIT_BYTES_TOTAL}
-        whole = Target((*labels, self._mode), handle, labels, None, frozenset(counted))
+        return frozenset(counted)
+
+    def _targets(self) -> tuple[Target, ...]:
+        if not self._gpm:
+            return ()
+        labels, handle = self.identity.labels, self._handle
+        whole = Target((*labels, self._mode), handle, labels, None, self._bytes_counted)
         layout = () if self._instances is None else self._instances.layout
         # The key holds the whole layout: an instance's number may be given to another one.
         return (

@@ -9,11 +9,11 @@ look like a counter that was set back), and none while no link answers.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from exporter import catalogue as c
 from exporter.nvml import readings as r
-from exporter.nvml.device import Page, Want, converted, supported_fields
+from exporter.nvml.device import Page, Place, Want, believable, converted, supported_fields
 from exporter.nvml.driver import (
     ALL_LINKS,
     GONE,
@@ -31,24 +31,53 @@ _RECEIVE = (c.GPU_NVLINK_RECEIVE_BYTES_TOTAL, c.GPU_NVLINK_LINK_RECEIVE_BYTES_TO
 _TRANSMIT = (c.GPU_NVLINK_TRANSMIT_BYTES_TOTAL, c.GPU_NVLINK_LINK_TRANSMIT_BYTES_TOTAL)
 
 
-_Key = tuple[Metric, tuple[str, ...]]
+class _Counter:
+    """A counter that each link has: their sum, and if asked for a series of each.
 
+    `active` are the links without which there is no sum.
+    """
 
-class _Count(NamedTuple):
-    """What a link's counter becomes: a sum over all links, and a series of its own."""
+    def __init__(
+        self,
+        total: Place | None,
+        of_links: Sequence[Place],
+        unit: r.Unit,
+        links: int,
+        active: frozenset[int],
+    ) -> None:
+        self._total = total
+        self._of_links = of_links
+        self._unit = unit
+        self._active = active
+        self._last: list[float | None] = [None] * links
+        self._late: float = 0
+        self._begun = False
 
-    total: Metric | None
-    of_link: Metric
-    labels: tuple[str, ...]
-    unit: r.Unit
+    def take(self, raws: list[float | None]) -> None:
+        """Note what the links have answered now, in the driver's unit."""
+        for place, raw in zip(self._of_links, raws, strict=False):
+            place.set(raw, self._unit)
+        if self._total is None:
+            return
+        now = believable(raws, self._unit)
+        if None in now or None in self._last:
+            self._take_some(now)
+        else:
+            self._last = now
+        known = {link for link in self._active if self._last[link] is not None}
+        if known == self._active and now.count(None) < len(now):
+            self._begun = True
+            total = sum(filter(None, self._last)) - self._late
+            self._total.put(total * self._unit.times)
+        else:
+            self._total.put(None)
 
-
-def _key(count: _Count) -> _Key:
-    return (count.total or count.of_link, count.labels)
-
-
-def _errors_of(cause: str) -> _Count:
-    return _Count(c.GPU_NVLINK_ERRORS_TOTAL, c.GPU_NVLINK_LINK_ERRORS_TOTAL, (cause,), r.TIMES)
+    def _take_some(self, now: list[float | None]) -> None:
+        for link, raw in enumerate(now):
+            if raw is not None:
+                if self._last[link] is None and self._begun:
+                    self._late += raw  # what it counted before was never in the sum
+                self._last[link] = raw
 
 
 class Links:
@@ -59,13 +88,8 @@ class Links:
         self._handle = handle
         self._page = page
         self._each = each
-        self._last: dict[_Key, dict[int, float]] = {}
-        self._first: dict[_Key, dict[int, float]] = {}
-        self._heard: set[_Key] = set()
-        self._begun: set[_Key] = set()
-        self._active: frozenset[int] = frozenset()
         self._states = self._active_calls()
-        self._error_calls: list[tuple[int, str, Callable[[], Any]]] = []
+        self._error_calls: list[tuple[_Counter, list[Callable[[], Any] | None]]] = []
         self.count = len(self._states)
         self._active = frozenset(n for n, call in enumerate(self._states) if self._asked(call) == 1)
         self.counts_bytes = False
@@ -96,21 +120,8 @@ class Links:
                 self._page.set(gives.metric, (str(link),), state, gives.unit)
         # A link that answers an error while others answer is not up; if none answers, who knows.
         self._page.set(c.GPU_NVLINK_LINKS_UP, (), up if known else None, r.FEW)
-        for key in {_key(_errors_of(cause)) for _, cause, _ in self._error_calls}:
-            self._heard.discard(key)
-        for link, cause, call in self._error_calls:
-            self._count(_errors_of(cause), link, self._asked(call))
-
-    def finish(self) -> None:
-        """Make the sums of what has been read."""
-        for key, by_link in self._last.items():
-            metric, labels = key
-            if key in self._heard and self._active <= by_link.keys():
-                self._begun.add(key)
-                late = self._first[key]
-                self._page.put(metric, labels, sum(by_link.values()) - sum(late.values()))
-            else:
-                self._page.set(metric, labels, None, r.TIMES)
+        for counter, calls in self._error_calls:
+            counter.take([None if call is None else self._asked(call) for call in calls])
 
     def _active_calls(self) -> list[Callable[[], Any]]:
         """Return a call for the state of each link that the GPU has."""
@@ -151,8 +162,8 @@ class Links:
                 if together:
                     yield r.FAST, self._page.place(total).want(number, unit, ALL_LINKS)
                 if apart and (self._each or not together):
-                    count = _Count(None if together else total, of_link, (), unit)
-                    yield r.FAST, self._counted(number, count)
+                    counter = self._counter(None if together else total, of_link, (), unit)
+                    yield r.FAST, self._want(number, counter)
             return
 
     def _errors(self) -> Iterator[tuple[int, Want]]:
@@ -163,21 +174,26 @@ class Links:
                     place = self._page.place(c.GPU_NVLINK_ERRORS_TOTAL, (cause,))
                     yield r.SLOW, place.want(number, r.TIMES, ALL_LINKS)
                 else:
-                    yield r.SLOW, self._counted(number, _errors_of(cause))
+                    yield r.SLOW, self._want(number, self._errors_of(cause))
             if some:
                 return
         for number, cause in r.LINK_ERROR_CALLS:
-            for link in range(self.count):
-                try:
-                    call = self._driver.bind(
-                        "nvmlDeviceGetNvLinkErrorCounter", "u64", self._handle, link, number
-                    )
-                    call()
-                except NvmlError as error:
-                    if error.code in OVER | GONE:
-                        raise
-                    continue
-                self._error_calls.append((link, cause, call))
+            calls = [self._error_call(link, number) for link in range(self.count)]
+            if any(calls):
+                self._error_calls.append((self._errors_of(cause), calls))
+
+    def _error_call(self, link: int, number: int) -> Callable[[], Any] | None:
+        """Return a call for a counter of errors, if the link has it."""
+        try:
+            call = self._driver.bind(
+                "nvmlDeviceGetNvLinkErrorCounter", "u64", self._handle, link, number
+            )
+            call()
+        except NvmlError as error:
+            if error.code in OVER | GONE:
+                raise
+            return None
+        return call
 
     def _any_link_has(self, number: int) -> bool:
         """Tell whether a link answers this; one that is down when we start may not."""
@@ -187,29 +203,29 @@ class Links:
     def _supports(self, numbers: Sequence[tuple[int, int]]) -> bool:
         return len(supported_fields(self._driver, self._handle, numbers)) == len(numbers)
 
-    def _counted(self, number: int, count: _Count) -> Want:
-        """Return a counter that each link has."""
+    def _want(self, number: int, counter: _Counter) -> Want:
+        """Return a field that each link has."""
 
         def take(answers: Sequence[FieldAnswer]) -> None:
-            self._heard.discard(_key(count))
-            for link, (code, raw, _) in enumerate(answers):
-                self._count(count, link, None if code else raw)
+            counter.take([None if code else raw for code, raw, _ in answers])
 
         return Want(number, tuple(range(self.count)), take)
 
-    def _count(self, count: _Count, link: int, raw: float | None) -> None:
-        total, of_link, labels, unit = count
-        if self._each:
-            self._page.set(of_link, (str(link), *labels), raw, unit)
-        value = None if raw is None else converted(raw, unit)
-        if total is not None and value is not None:
-            key = (total, labels)
-            first = self._first.setdefault(key, {})
-            by_link = self._last.setdefault(key, {})
-            if link not in by_link and key in self._begun:
-                first[link] = value  # what it counted before was never in the sum
-            by_link[link] = value
-            self._heard.add(key)
+    def _errors_of(self, cause: str) -> _Counter:
+        return self._counter(
+            c.GPU_NVLINK_ERRORS_TOTAL, c.GPU_NVLINK_LINK_ERRORS_TOTAL, (cause,), r.TIMES
+        )
+
+    def _counter(
+        self, total: Metric | None, of_link: Metric, labels: tuple[str, ...], unit: r.Unit
+    ) -> _Counter:
+        page = self._page
+        each = range(self.count if self._each else 0)
+        return _Counter(
+            None if total is None else page.place(total, labels),
+            [page.place(of_link, (str(link), *labels)) for link in each],
+            unit, self.count, self._active,
+        )  # fmt: skip
 
     def _asked(self, call: Callable[[], Any]) -> Any:
         try:
