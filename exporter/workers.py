@@ -2,10 +2,10 @@
 
 A call into a driver can be neither bounded nor ended. `Crew.run` has jobs done by a thread, one
 after the other: eight threads that call at once wait for the interpreter on their way back, up to
-several times the length of the calls (`benchmarks/gpu.py`). When that thread does not get on, another one goes on with the
-jobs that are left. A job that is not back at the deadline is reported, is not begun again until it
-is back, and its late answer is thrown away. Which jobs, and what a hang means, is left to the
-source.
+several times the length of the calls (`benchmarks/gpu.py`). When that thread does not get on,
+another one goes on with the jobs that are left. A job that is not back at the deadline is reported,
+is not begun again until it is back, and its late answer is thrown away. Which jobs, and what a hang
+means, is left to the source.
 """
 
 from __future__ import annotations

@@ -217,6 +217,7 @@ class Nvml:
         self._now = clock.monotonic
         self._events: list[Any] = []
         self._symbols: dict[str, Any] = {}
+        self._texts: dict[int, str] = {}
         self._spent: defaultdict[int, float] = defaultdict(float)
         self._samplers: dict[int, Callable[[int], Sequence[tuple[int, int]]]] = {}
         self._gpm_requests: dict[tuple[int, ...], tuple[Any, bytes]] = {}
@@ -286,8 +287,9 @@ class Nvml:
             preset["version"] = self._known(answer.version)
         for name, number in preset.items():
             setattr(room, name, number)
-        fields = answer.fields
-        return (ctypes.byref(room),), lambda: tuple([getattr(room, name) for name in fields])
+        # Past pynvml's own access to attributes, which looks for text in each.
+        fields = [getattr(type(room), name).__get__ for name in answer.fields]
+        return (ctypes.byref(room),), lambda: tuple([field(room) for field in fields])
 
     def device(self, index: int) -> Handle:
         """Return a handle for the GPU of this index."""
@@ -430,7 +432,8 @@ class Nvml:
         Each GPU has a set of its own: waiting on one set for all of them fails for all as soon as
         one GPU has fallen off the bus. A GPU that has no such events yields none.
         """
-        kind = self._nvml.nvmlEventTypeXidCriticalError
+        kind, event = self._nvml.nvmlEventTypeXidCriticalError, self._nvml.c_nvmlEventData_t()
+        wait = self._checked("nvmlEventSetWait_v2")
         events = self._own("nvmlEventSetCreate")
         try:
             self._own("nvmlDeviceRegisterEvents", device, kind, events)
@@ -446,7 +449,7 @@ class Nvml:
             codes: list[int] = []
             while len(codes) < most:
                 try:
-                    event = self._own("nvmlEventSetWait_v2", events, 0)
+                    wait(events, ctypes.byref(event), 0)
                 except NvmlError as error:
                     if error.code == TIMEOUT or codes:
                         break
@@ -554,7 +557,10 @@ class Nvml:
             raise NvmlError(FUNCTION_NOT_FOUND, name, "not in this nvidia-ml-py") from None
 
     def _error(self, code: int, function: str) -> NvmlError:
-        return NvmlError(code, function, str(self._nvml.NVMLError(code)))
+        text = self._texts.get(code)
+        if text is None:
+            text = self._texts[code] = str(self._nvml.NVMLError(code))
+        return NvmlError(code, function, text)
 
 
 _WIDE = frozenset({_LONG, _U64, _I64, _DOUBLE})
