@@ -1,0 +1,1 @@
+"""What users of inference servers are promised, and what they get."""
