@@ -16,6 +16,7 @@ up what it observes. Where it does not, one may follow from other sums; that is 
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -162,7 +163,8 @@ def _percentiles(
         if result.point is not None:
             yield Sample(point, labels, result.point)
         yield Sample(lower, labels, result.lower)
-        yield Sample(upper, labels, result.upper)
+        if result.upper < math.inf:
+            yield Sample(upper, labels, result.upper)
 
 
 def derived_mean(book: Book, entity: Entity, signal: str, window: str) -> float | None:
