@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -733,6 +734,57 @@ def test_without_outcomes_and_status_codes_there_is_no_error_rate() -> None:
     assert node.get(c.SLA_EVENTS_TOTAL, "error_rate") is None
 
 
+@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("told_by", ["outcome", "outcome and status", "status"])
+def test_the_true_compliance_lies_within_the_bounds_whatever_failed_when(
+    seed: int, told_by: str
+) -> None:
+    """Requests with a known fate: what the bounds say is compared with what happened."""
+    chance = random.Random(seed)
+    outcomes = told_by != "status"
+    server = Server(outcomes=outcomes)
+    names = {"ttft_p95": "< 200ms", "e2e_p95": "< 5s", "queue_p95": "< 3s"}
+    objectives = promised(**names)
+    node = Node(objectives, server)
+    server.http.update({"2xx": 0, "5xx": 0})
+    if server.outcomes is not None:
+        server.outcomes.update(stop=0, error=0, rejected=0)
+    node.after()
+    limits = {"ttft": 0.2, "e2e": 5.0, "queue": 3.0}
+    good: Counter[str] = Counter()
+    offered: Counter[str] = Counter()
+    trouble = chance.choice([0.0, 0.02, 0.3])
+    for _ in range(chance.choice([30, 100, 400])):
+        fate = "stop"
+        if chance.random() < trouble:
+            fate = chance.choice(["rejected", "early", "late", "gone"])
+        times = {"ttft": chance.lognormvariate(-2, 1), "e2e": chance.lognormvariate(1, 1),
+                 "queue": chance.lognormvariate(0, 1)}  # fmt: skip
+        if fate in {"stop", "late", "gone"}:
+            server.observe("ttft", times["ttft"])
+        if fate in {"stop", "late"}:  # as vLLM: errors end too, clients that went away do not
+            server.observe("e2e", times["e2e"])
+            server.observe("queue", times["queue"])
+        if server.outcomes is not None and fate != "gone":
+            server.outcomes[{"early": "error", "late": "error"}.get(fate, fate)] += 1
+        if told_by != "outcome":
+            server.http["2xx" if fate in {"stop", "gone"} else "5xx"] += 1
+        for signal, seconds in times.items():
+            # Who had a first token and left is a request with a first token.
+            counts = fate != "gone" or signal == "ttft"
+            offered[signal] += counts
+            good[signal] += counts and fate in {"stop", "gone"} and seconds <= limits[signal]
+    node.after()
+
+    for signal in limits:
+        truth = good[signal] / offered[signal]
+        lower = node.get(c.SLA_COMPLIANCE_LOWER_RATIO, f"{signal}_p95")
+        upper = node.get(c.SLA_COMPLIANCE_UPPER_RATIO, f"{signal}_p95")
+        assert lower is not None
+        assert upper is not None
+        assert lower - 1e-9 <= truth <= upper + 1e-9, (signal, lower, truth, upper)
+
+
 # ---------------------------------------------------------------- groups
 
 
@@ -836,6 +888,24 @@ def test_a_restart_of_a_server_breaks_no_promise_and_loses_no_event() -> None:
     assert node.state("ttft_p95") == "met"
     assert node.get(c.SLA_EVENTS_TOTAL, "ttft_p95") == 130
     assert node.get(c.SLA_GOOD_EVENTS_TOTAL, "ttft_p95") == 130
+
+
+def test_requests_under_way_when_a_server_is_restarted_are_not_laid_at_the_client() -> None:
+    """Eight had their first token and no end: left out, as what they are."""
+    server = Server()
+    node = Node(promised(e2e_p95="< 1s"), server)
+    server.serve(100)
+    server.observe("ttft", 0.1, 8)
+    server.active = 8
+    node.after()
+    node.servers = [Server()]
+    node.servers[0].serve(1)
+    node.after()
+    node.after()
+
+    assert node.get(c.SLA_EXCLUDED_EVENTS_TOTAL, "e2e_p95", reason="client_abort") == 0
+    assert node.get(c.SLA_EXCLUDED_EVENTS_TOTAL, "e2e_p95", reason="restart") == 8
+    assert node.get(c.SLA_EVENTS_TOTAL, "e2e_p95") == 101
 
 
 def test_a_restart_of_the_daemon_begins_with_nothing_and_says_so() -> None:

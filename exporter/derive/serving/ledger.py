@@ -26,10 +26,23 @@ from exporter.derive.serving.tally import (
 from exporter.objectives import Objective
 
 
-class Account(NamedTuple):
-    """What one server counted, what was made of it, and its requests under way at the beginning."""
+class Work(NamedTuple):
+    """Requests under way at a server: when it was first seen, now, and at its restarts.
 
-    begun: float
+    `restarts` is how many of those the book knew of. Whether requests that were under way at one
+    were served is not known.
+    """
+
+    begun: float = 0.0
+    now: float = 0.0
+    lost: float = 0.0
+    restarts: float = 0.0
+
+
+class Account(NamedTuple):
+    """What one server counted, and what was made of it."""
+
+    work: Work
     counts: Counts = NO_COUNTS
     verdict: Verdict = NO_VERDICT
     excluded: Excluded = NONE_LEFT_OUT
@@ -66,13 +79,21 @@ class Ledger:
         if self.since is None:
             self.since = now
 
-    def add(self, objective: Objective, server: str, new: Counts, working: float) -> None:
-        """Add what a server counted since the round before; `working` requests are under way."""
-        account = self._accounts.get(server) or Account(working)
+    def add(
+        self, objective: Objective, server: str, new: Counts, working: float, restarts: float
+    ) -> None:
+        """Add what a server counted since the round before.
+
+        `working` requests are under way; `restarts` is how often it has been restarted so far.
+        """
+        account = self._accounts.get(server) or Account(Work(working, working, 0.0, restarts))
+        former = account.work
+        lost = former.lost + (former.now if restarts > former.restarts else 0.0)
+        work = Work(former.begun, working, lost, restarts)
         counts = account.counts + new
-        excluded = exclude(objective, counts, working, account.begun)
+        excluded = exclude(objective, counts, work.now, work.begun, work.lost)
         self._accounts[server] = Account(
-            account.begun,
+            work,
             counts,
             _risen(account.verdict, judge(objective, counts)),
             Excluded(*map(max, account.excluded, excluded)),
@@ -101,8 +122,10 @@ class Ledger:
             "spell": self.spell.memory(now),
             "accounts": {
                 server: [
-                    one.begun,
-                    *map(list, (one.counts[:4], one.counts.requests, one.verdict, one.excluded)),
+                    *map(
+                        list,
+                        (one.work, one.counts[:4], one.counts.requests, one.verdict, one.excluded),
+                    )
                 ]
                 for server, one in self._accounts.items()
             },
@@ -121,11 +144,9 @@ class Ledger:
         since = memory["since"]
         ledger.since = None if since is None else then - float(since)
         ledger.spell = Spell.restored(memory["spell"], then)
-        for server, (begun, counts, requests, verdict, excluded) in dict(
-            memory["accounts"]
-        ).items():
+        for server, (work, counts, requests, verdict, excluded) in dict(memory["accounts"]).items():
             ledger._accounts[str(server)] = Account(
-                _numbers([begun])[0],
+                Work(*_numbers(work)),
                 Counts(*_four(counts), Requests(*_numbers(requests))),
                 Verdict(*_numbers(verdict)),
                 Excluded(*_numbers(excluded)),

@@ -345,7 +345,8 @@ def _advance(case: _Case) -> None:
         new = census.count(case.objective, scope, STEP)
         if new is not None:
             ledger.begin(case.round.now)
-            ledger.add(case.objective, scope.server, new, census.working(scope))
+            restarts = case.round.book.resets.get(scope.server, 0)
+            ledger.add(case.objective, scope.server, new, census.working(scope), restarts)
         elif (missed := census.unmeasured(case.objective, scope, STEP)) is not None:
             ledger.begin(case.round.now)
             ledger.leave_out(missed)

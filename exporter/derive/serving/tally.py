@@ -115,6 +115,7 @@ class Excluded(NamedTuple):
     client_abort: float = 0.0
     client_error: float = 0.0
     not_measured: float = 0.0
+    restart: float = 0.0
 
     def __add__(self, other: object) -> Excluded:
         """Return what was left out of both."""
@@ -335,23 +336,26 @@ def _measured_failures(signal: str, counts: Counts, failures: float) -> tuple[fl
     return (lowest, highest) if signal == "tpot" else (lowest, lowest)
 
 
-def exclude(objective: Objective, counts: Counts, working: float, begun: float) -> Excluded:
+def exclude(
+    objective: Objective, counts: Counts, working: float, begun: float, lost: float
+) -> Excluded:
     """Return what was left out since a server was first seen.
 
-    `working` requests are under way now, `begun` were when it was first seen. Some engines hide
-    requests whose client went away (vllm#31503): they have a first token, no end, and no work.
+    `working` requests are under way now, `begun` were when it was first seen, `lost` when it was
+    restarted. Some engines hide requests whose client went away (vllm#31503): they have a first
+    token, no end, and are not under way.
     """
     if objective.kind not in {"latency", "error_rate"}:
         return Excluded()
     requests = counts.requests
     failures = max(requests.failed, requests.broken)
     ended = max(0.0, requests.finished - requests.served) if requests.told else 0.0
-    lost = max(0.0, failures - requests.refused - ended)
-    hidden = max(0.0, requests.first - requests.finished - lost - working)
+    failed = max(0.0, failures - requests.refused - ended)
+    hidden = max(0.0, requests.first - requests.finished - failed - working - lost)
     gone = requests.gone if objective.signal == "ttft" else max(requests.gone, hidden)
     missing = 0.0
     if objective.signal == "itl":
         missing = failures
     elif objective.kind == "latency":
         missing = max(0.0, requests.served - counts.measured - begun)
-    return Excluded(gone, max(requests.nonsense, requests.faulty), missing)
+    return Excluded(gone, max(requests.nonsense, requests.faulty), missing, lost)
