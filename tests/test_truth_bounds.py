@@ -11,7 +11,7 @@ import socket
 import pytest
 
 from tests.real.load import Client, Order, Phase, Record, lines, orders
-from tests.real.pages import Page, windows
+from tests.real.pages import Page, lengths, windows
 from tests.real.truth import (
     LATE,
     Cut,
@@ -116,20 +116,51 @@ def test_a_value_outside_of_an_interval_is_found() -> None:
     assert bucket((0.1, 0.25), 0.3) == (0.25, float("inf"))
 
 
-def page(at: float, took: float, seconds: float) -> Page:
+def page(read: float, derived: float, seconds: float, took: float = 0.01) -> Page:
+    success = "flopwatch_source_last_success_timestamp_seconds"
     body = (
         f'llm_scrape_duration_seconds{{server="s"}} {took}\n'
         f'llm_window_seconds{{server="s",window="1m"}} {seconds}\n'
-        f'flopwatch_source_last_success_timestamp_seconds{{source="inference:s"}} {at}\n'
+        f'{success}{{source="inference:s"}} {read}\n'
+        f'{success}{{source="derive:serving"}} {derived}\n'
+        f'flopwatch_source_read_duration_seconds{{source="inference:s"}} {took}\n'
     )
-    return Page(at, body, "s")
+    return Page(read, body, "s", {"1m"})
+
+
+def found(*pages: Page) -> list[tuple[float, float]]:
+    return [(one.first.earliest, one.last.earliest) for one in windows(pages)]
 
 
 def test_a_window_begins_with_the_reading_that_its_length_says() -> None:
     """And is left out when that reading is not among those that were seen."""
-    pages = [page(100.0, 0.01, 0.0), page(101.02, 0.01, 1.02), page(102.0, 0.02, 10.0)]
-    found = [(one.first.at, one.last.at) for one in windows(pages)]
-    assert found == [(100.0, 100.0), (100.0, 101.02)]
+    pages = page(100.0, 100.5, 0.0), page(101.02, 101.5, 1.02), page(102.0, 102.5, 10.0)
+    assert found(*pages) == [(100.0, 100.0), (100.0, 101.02)]
+
+
+def test_a_window_ends_with_the_reading_that_its_round_saw() -> None:
+    """A round that began while a page was read saw the one before; if that is doubtful, none."""
+    first, second = page(100.0, 100.5, 0.0), page(101.0, 101.5, 1.0)
+    assert found(first, second, page(102.0, 101.9, 1.0))[2:] == [(100.0, 101.0)]
+    assert found(first, second, page(102.0, 102.005, 2.0))[2:] == []
+    assert found(first, second, page(102.0, 102.015, 2.0))[2:] == [(100.0, 102.0)]
+
+
+def test_a_window_that_was_not_worked_out_anew_is_not_judged() -> None:
+    pages = page(100.0, 100.5, 0.0), page(101.0, 101.5, 1.0)
+    for one in pages:
+        one.renewed = frozenset({"5m"})
+    assert found(*pages) == []
+
+
+def test_what_was_worked_out_tells_by_its_length() -> None:
+    """Windows, and objectives by how full their hour is."""
+    told = (
+        'llm_window_seconds{server="s",window="5m"} 17.25\n'
+        'sla_window_filled_ratio{sla="a",objective="b",tier="",server="",window="1h"} 0.5\n'
+        'sla_window_filled_ratio{sla="a",objective="b",tier="",server="",window="5m"} 1\n'
+    )
+    assert lengths(told) == {"5m": "17.25", "a/b": "0.5"}
 
 
 def test_the_same_seed_orders_the_same_load() -> None:

@@ -1,7 +1,9 @@
-"""The daemon's page, watched while it runs: one for each reading of a server, with what it says.
+"""The daemon's page, watched while it runs: one for each reading and each round of deriving.
 
-A page is *settled* when the derivation has seen the reading that the page shows: then a window that
-ends now ends with that reading. Which reading it began with follows from `llm_window_seconds`.
+A round may see the reading that the page shows, or, if that came later, the one before; the times
+of both tell which. Not all is worked out in every round. What was tells by how long its window is:
+no two readings are quite equally far apart. Which reading a window began with follows from
+`llm_window_seconds`.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import json
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -26,12 +28,16 @@ Labels = dict[str, str]
 
 
 class Page:
-    """One page of the daemon. `at` is when it was fetched, in Unix seconds."""
+    """One page of the daemon. `at` is when it was fetched, in Unix seconds.
 
-    def __init__(self, at: float, body: str, server: str) -> None:
+    `renewed`: the windows and the objectives that the last round before it worked out.
+    """
+
+    def __init__(self, at: float, body: str, server: str, renewed: Iterable[str] = ()) -> None:
         self.at = at
         self.body = body
         self.server = server
+        self.renewed = frozenset(renewed)
 
     @cached_property
     def series(self) -> dict[str, list[tuple[Labels, float]]]:
@@ -69,30 +75,49 @@ class Page:
     @cached_property
     def cut(self) -> Cut | None:
         """When the server's page was read; None while it cannot be."""
-        began = _success(self.body, f"inference:{self.server}")
+        began = _of_source(self.body, "last_success_timestamp", f"inference:{self.server}")
         took = self.value("llm_scrape_duration_seconds", server=self.server)
         return None if began is None or took is None else Cut(began, began + took)
 
+    @cached_property
+    def published(self) -> float:
+        """When the reading that the page shows was there for others to see."""
+        source = f"inference:{self.server}"
+        began = _of_source(self.body, "last_success_timestamp", source)
+        return (began or 0.0) + (_of_source(self.body, "read_duration", source) or 0.0)
 
-def _success(body: str, source: str) -> float | None:
-    name = re.escape(f'flopwatch_source_last_success_timestamp_seconds{{source="{source}"}}')
+    @cached_property
+    def derived(self) -> float:
+        """When the round of deriving began that the page shows."""
+        return _of_source(self.body, "last_success_timestamp", "derive:serving") or 0.0
+
+
+def _of_source(body: str, what: str, source: str) -> float | None:
+    name = re.escape(f'flopwatch_source_{what}_seconds{{source="{source}"}}')
     found = re.search(rf"^{name} (\S+)$", body, re.MULTILINE)
     return float(found[1]) if found else None
 
 
-def settled(body: str, server: str) -> tuple[float, float] | None:
-    """Return which reading a page shows, and which round of deriving, if that has seen it."""
-    read = _success(body, f"inference:{server}")
-    derived = _success(body, "derive:serving")
-    if read is None or derived is None:
-        return None
-    name = re.escape(f'flopwatch_source_read_duration_seconds{{source="inference:{server}"}}')
-    took = re.search(rf"^{name} (\S+)$", body, re.MULTILINE)
-    return (read, derived) if took and derived > read + float(took[1]) + 0.001 else None
+_ROUND = 1.5
+"""Seconds between two rounds that follow each other, at most."""
+
+_LENGTHS = re.compile(
+    r'^llm_window_seconds\{[^}]*window="(\w+)"\} (\S+)$'
+    r'|^sla_window_filled_ratio\{sla="(\w+)",objective="(\w+)"[^}]*window="1h"\} (\S+)$',
+    re.MULTILINE,
+)
+
+
+def lengths(body: str) -> dict[str, str]:
+    """Return how long each window is, and the hour of each objective (as `sla/objective`)."""
+    return {
+        window or f"{sla}/{objective}": seconds or ratio
+        for window, seconds, sla, objective, ratio in _LENGTHS.findall(body)
+    }
 
 
 class Watch:
-    """Fetches a daemon's page several times a second and keeps one for each reading."""
+    """Fetches a daemon's page several times a second and keeps those that tell anything new."""
 
     def __init__(self, daemon: Daemon, server: str) -> None:
         self.pages: list[Page] = []
@@ -118,50 +143,69 @@ class Watch:
             time.sleep(0.1)
 
     def _run(self) -> None:
-        last = None
+        former = Page(0.0, "", self._server)
         while not self._ended.wait(0.2):
             try:
                 status, body = self._daemon.get(PATH)
             except OSError:
                 self.misses += 1
                 continue
-            reading = settled(body, self._server)
-            if status == 200 and reading is not None and reading[0] != last:
-                last = reading[0]
-                self.pages.append(Page(time.time(), body, self._server))
+            page = Page(time.time(), body, self._server)
+            known = former.cut, former.derived
+            if status != 200 or page.cut is None or (page.cut, page.derived) == known:
+                continue
+            if 0 < page.derived - former.derived < _ROUND:
+                have, had = lengths(body), lengths(former.body)
+                page.renewed = frozenset(key for key in have if have[key] != had.get(key))
+            self.pages.append(page)
+            former = page
 
 
 class Window(NamedTuple):
-    """A published window: its name, and the pages of its first and last reading."""
+    """A window that was just worked out: its name, first and last reading, and the page."""
 
     name: str
-    first: Page
-    last: Page
+    first: Cut
+    last: Cut
+    page: Page
 
 
-def windows(pages: list[Page]) -> Iterator[Window]:
-    """Yield all windows that these pages publish, and whose first reading is among the pages."""
-    cuts = [(page.cut, page) for page in pages]
-    for last in pages:
-        if last.cut is None:
+_CLOSE = 0.002, 0.05
+"""Seconds before and after the start of a round: a reading that came then it saw, or did not."""
+
+
+def windows(pages: Sequence[Page]) -> Iterator[Window]:
+    """Yield all windows that were worked out for these pages and began with a reading of them."""
+    for at, page in enumerate(pages):
+        last = _seen(pages, at)
+        if last is None:
             continue
-        for have, seconds in last.all("llm_window_seconds", server=last.server):
-            began = last.cut.latest - seconds
-            first = min(
-                (page for cut, page in cuts if cut is not None),
-                key=lambda page: abs(page.cut.latest - began) if page.cut else 0.0,
-            )
-            assert first.cut is not None
-            if abs(first.cut.latest - began) < 0.4:
-                yield Window(have["window"], first, last)
+        for have, seconds in page.all("llm_window_seconds", server=page.server):
+            if have["window"] in page.renewed:
+                began = last.latest - seconds
+                cuts = (one.cut for one in pages[: at + 1] if one.cut is not None)
+                first = min(cuts, key=lambda cut: abs(cut.latest - began))
+                if abs(first.latest - began) < 0.4:
+                    yield Window(have["window"], first, last, page)
+
+
+def _seen(pages: Sequence[Page], at: int) -> Cut | None:
+    """Return the reading that the round of a page has seen last; None if that is doubtful."""
+    derived = pages[at].derived
+    for one in reversed(pages[max(0, at - 10) : at + 1]):
+        if one.published < derived - _CLOSE[0]:
+            return one.cut
+        if one.published < derived + _CLOSE[1]:
+            return None
+    return None
 
 
 def save(pages: list[Page], path: Path) -> None:
     with gzip.open(path, "wt") as file:
         for page in pages:
-            file.write(json.dumps([page.at, page.server, page.body]) + "\n")
+            file.write(json.dumps([page.at, page.body, page.server, sorted(page.renewed)]) + "\n")
 
 
 def restore(path: Path) -> list[Page]:
     with gzip.open(path, "rt") as file:
-        return [Page(at, body, server) for at, server, body in map(json.loads, file)]
+        return [Page(*told) for told in map(json.loads, file)]

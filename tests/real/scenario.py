@@ -146,7 +146,8 @@ def _daemon(folder: Path, server: Vllm) -> Daemon:
     off = {"enabled": False}
     settings = {
         "sources": {
-            "host": off, "network": off, "nvml": off, "kmsg": off,
+            "host": off, "network": off, "process": off, "nvml": off, "kmsg": off,
+            "serving": {"windows": ["1m", "5m", "30m", "1h"]},
             "inference": {
                 "interval": "1s", "servers": [{"name": server.name, "url": f"{server.url}/metrics"}]
             },

@@ -74,20 +74,17 @@ def verdicts(pages: list[Page], records: list[Record], gaps: list[Gap]) -> Itera
     """Judge every percentile of every window that these pages publish."""
     known = {signal: observations(records, signal) for signal in SIGNALS}
     for window in windows(pages):
-        first, last = window.first.cut, window.last.cut
-        assert first is not None and last is not None
+        first, last, page = window.first, window.last, window.page
         for signal in SIGNALS:
-            have = {"signal": signal, "window": window.name, "server": window.last.server}
-            n = window.last.value("llm_latency_observations", **have)
+            have = {"signal": signal, "window": window.name, "server": page.server}
+            n = page.value("llm_latency_observations", **have)
             if not n:
                 continue
             found = members(known[signal], first, last, gaps)
-            bounds = tuple(sorted(window.last.buckets(signal)))[:-1]
+            bounds = tuple(sorted(page.buckets(signal)))[:-1]
             for name, q in PERCENTILES.items():
                 lower, upper = (
-                    window.last.value(
-                        f"llm_latency_quantile_{side}_seconds", percentile=name, **have
-                    )
+                    page.value(f"llm_latency_quantile_{side}_seconds", percentile=name, **have)
                     for side in ("lower", "upper")
                 )
                 assert (lower is None) == (upper is None)
@@ -233,9 +230,10 @@ class Compliance(NamedTuple):
 def compliances(pages: list[Page], records: list[Record], gaps: list[Gap]) -> Iterator[Compliance]:
     known = {signal: observations(records, signal) for signal in SIGNALS}
     for window in windows(pages):
-        first, last, page = window.first.cut, window.last.cut, window.last
-        assert first is not None and last is not None
+        first, last, page = window.first, window.last, window.page
         for have, threshold in page.all("sla_threshold_seconds", sla="truth"):
+            if f"truth/{have['objective']}" not in page.renewed:
+                continue
             told = {"sla": "truth", "objective": have["objective"], "window": window.name}
             lower = page.value("sla_compliance_lower_ratio", **told)
             upper = page.value("sla_compliance_upper_ratio", **told)
@@ -257,8 +255,7 @@ def test_compliance_is_the_clients_share(seen: Run) -> None:
     part = seen.steady
     judged = list(compliances(part.pages, part.records, []))
     aligned = [one for one in judged if one.aligned]
-    assert len(aligned) > 500
-    assert len(aligned) < len(judged)
+    assert 200 < len(aligned) < len(judged)
     for one in judged:
         if one.aligned:
             assert one.lower == one.upper
