@@ -144,7 +144,8 @@ def _plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
         servers = list(_server_plans(sources.inference, estate.clock))
         yield from servers
         if servers and sources.serving.enabled:
-            yield _serving_plan(settings, estate)
+            often = min(server.schedule.interval for server in servers)
+            yield _serving_plan(settings, estate, often)
 
 
 def _gpu_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
@@ -288,11 +289,12 @@ def _server_plans(inference: InferenceSettings, clock: Clock) -> Iterator[Plan]:
         )  # fmt: skip
 
 
-def _serving_plan(settings: Settings, estate: Estate) -> Plan:
+def _serving_plan(settings: Settings, estate: Estate, often: float) -> Plan:
+    """Return the derivation that takes every reading of servers, of which one is read so often."""
     told, objectives = settings.sources.serving, settings.objectives
+    schedule = Schedule(min(told.interval, often), told.deadline, told.max_series)
     return Plan(
-        "derive:serving", c.SERVING,
-        Schedule(told.interval, told.deadline, told.max_series), f"{told!r} {objectives!r}",
+        "derive:serving", c.SERVING, schedule, f"{schedule!r} {told!r} {objectives!r}",
         lambda: DerivedSource(
             serving(told.windows, objectives, _log.warning), estate.board.view, estate.clock
         ),
