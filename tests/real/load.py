@@ -25,6 +25,8 @@ from itertools import count
 from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple
 
+from tests.real.priority import hurry
+
 Kind = Literal["vllm", "llamacpp"]
 Outcome = Literal["finished", "aborted", "rejected", "broken", "unreachable"]
 
@@ -295,8 +297,7 @@ def main() -> None:
     wanted = json.loads(Path(plan).read_text())
     phases = [Phase(**phase) for phase in wanted["phases"]]
     # The client must not wait for the CPU that the server takes, nor for its own garbage.
-    with contextlib.suppress(OSError):
-        os.nice(-10)
+    hurry(os.getpid())
     gc.disable()
     assert kind in ("vllm", "llamacpp")
     with Path(out).open("w") as file:

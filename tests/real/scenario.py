@@ -104,6 +104,7 @@ def _run(folder: Path) -> tuple[Part, Part, Part]:
         daemon = _daemon(folder, server)
         try:
             with Watch(daemon, server.name) as watch:
+                _settle(6)
                 restarted = Part(_load(server, CALM, folder, seed=13))
                 _settle(4)
                 restarted.native = server.page()
@@ -142,12 +143,16 @@ def _settle(seconds: float) -> None:
     time.sleep(seconds)
 
 
-def _daemon(folder: Path, server: Vllm) -> Daemon:
+def _daemon(folder: Path, server: Vllm, **more: object) -> Daemon:
+    """Start a daemon; `more` goes into its configuration.
+
+    As it is, it keeps nothing beyond its end: the last part of the run is about that.
+    """
     off = {"enabled": False}
     settings = {
         "sources": {
             "host": off, "network": off, "process": off, "nvml": off, "kmsg": off,
-            "serving": {"windows": ["1m", "5m", "30m", "1h"]},
+            "serving": {"interval": "1s", "windows": ["1m", "5m", "30m", "1h"]},
             "inference": {
                 "interval": "1s", "servers": [{"name": server.name, "url": f"{server.url}/metrics"}]
             },
@@ -162,6 +167,7 @@ def _daemon(folder: Path, server: Vllm) -> Daemon:
                 "objectives": OBJECTIVES,
             },
         },
+        **more,
     }  # fmt: skip
     file = folder / "flopwatch.yaml"
     file.write_text(yaml.safe_dump(settings))

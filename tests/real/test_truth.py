@@ -10,6 +10,7 @@ known which observations are in it (`truth.py` bounds those both ways).
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import Counter
 from collections.abc import Iterator
@@ -99,25 +100,45 @@ def verdicts(pages: list[Page], records: list[Record], gaps: list[Gap]) -> Itera
 
 
 def tell(judged: list[Verdict]) -> None:
-    """Print the figures."""
-    print(f"\n{len(judged)} percentiles of windows")
-    for signal in SIGNALS:
-        mine = [one for one in judged if one.signal == signal]
-        if not mine:
-            continue
+    """Print the figures: how many were inside, and of each last window what was said and seen."""
+    print("\n| signal | window | judged | inside | farthest outside | width of p50 / bucket |")
+    print("|---|---|---|---|---|---|")
+    for (signal, window), mine in sorted(_parts(judged)):
         medians = [one for one in mine if one.percentile == "p50"]
-        widths = [
-            (one.upper - one.lower) / (high - low)
-            for one in medians
-            for low, high in [bucket(one.bounds, (one.lower + one.upper) / 2)]
-        ]
+        width = statistics.median(map(_width, medians)) if medians else math.nan
+        inside, farthest = sum(one.outside == 0 for one in mine), max(one.outside for one in mine)
         print(
-            f"{signal:5} {len(mine):5} judged, {sum(one.outside == 0 for one in mine):5} inside,"
-            f" {sum(one.held for one in mine):5} whatever counts;"
-            f" farthest outside {1e3 * max(one.outside for one in mine):.1f} ms;"
-            f" width of the median's interval / bucket: {statistics.median(widths):.3f}"
-            f" ({1e3 * statistics.median(o.upper - o.lower for o in medians):.1f} ms)"
+            f"| {signal} | {window} | {len(mine)} | {inside} | {1e3 * farthest:.1f} ms"
+            f" | {width:.2f} |"
         )
+    print(
+        "\n| signal | window | n | p50: client, published | p95 | p99 |\n|---|---|---|---|---|---|"
+    )
+    for (signal, window), mine in sorted(_parts(judged)):
+        last = {one.percentile: one for one in mine}
+        cells = (_cell(last[name]) if name in last else "" for name in ("p50", "p95", "p99"))
+        print(f"| {signal} | {window} | {mine[-1].n} | {' | '.join(cells)} |")
+
+
+def _parts(judged: list[Verdict]) -> list[tuple[tuple[str, str], list[Verdict]]]:
+    found: dict[tuple[str, str], list[Verdict]] = {}
+    for one in judged:
+        found.setdefault((one.signal, one.window), []).append(one)
+    return list(found.items())
+
+
+def _width(median: Verdict) -> float:
+    """Return the width of an interval as a share of the bucket it lies in."""
+    low, high = bucket(median.bounds, (median.lower + median.upper) / 2)
+    return (median.upper - median.lower) / (high - low)
+
+
+def _cell(one: Verdict) -> str:
+    """Return what the client saw and what was published, in milliseconds, and who is right."""
+    low, high = (f"{1e3 * value:.1f}" for value in one.client)
+    seen = low if low == high else f"{low} to {high}"
+    inside = "yes" if one.outside == 0 else f"no, by {1e3 * one.outside:.1f}"
+    return f"{seen} in {1e3 * one.lower:.1f} to {1e3 * one.upper:.1f}: {inside}"
 
 
 def test_percentiles_of_every_window_hold_the_clients(seen: Run) -> None:
@@ -383,6 +404,13 @@ def test_a_restarted_daemon_pages_nobody(seen: Run) -> None:
     ]
     print(f"\n{len(burns)} burn rates, highest {max((b for *_, b in burns), default=0)}")
     assert [one for one in burns if one[2] >= PAGING_BURN] == []
+    violated = {
+        have["objective"]
+        for page in part.pages
+        for have, value in page.all("sla_state", sla="inference_sla", state="violated")
+        if value
+    }
+    assert violated == set()
     told = [
         value
         for page in part.pages

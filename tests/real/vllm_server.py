@@ -13,6 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.real.priority import hurry, hurry_helpers
+
 PYTHON = os.environ.get("FLOPWATCH_VLLM_PYTHON", "")
 MODEL = "tiny-llama"
 ENVIRONMENT = {
@@ -72,15 +74,13 @@ class Vllm:
         pytest.fail(f"vLLM does not start: {self._log.read_text()[-4000:]}")
 
     def _favour_talking(self, pid: int) -> None:
-        """Let the process that talks to clients go before those that compute.
+        """Let what talks to clients go before what computes.
 
         On few and busy cores a token that is made would else wait for the CPU to be sent.
         """
-        server = psutil.Process(pid)
-        for worker in server.children(recursive=True):
-            worker.nice(10)
-        with contextlib.suppress(psutil.AccessDenied):
-            server.nice(-5)
+        hurry(pid)
+        for worker in psutil.Process(pid).children(recursive=True):
+            hurry_helpers(worker.pid)
 
     def page(self) -> str:
         """Return the server's own metrics page."""
