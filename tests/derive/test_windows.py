@@ -192,6 +192,65 @@ def test_a_mean_follows_from_other_sums_and_says_so(
     assert found == ([] if mean is None else [pytest.approx(mean)])
 
 
+def test_tpot_follows_from_the_latencies_of_a_recorded_nim() -> None:
+    """NIM 1.x has no TPOT: (E2E less TTFT) over (tokens less requests) is its mean step."""
+    samples = recorded("nim-llm-1.x-2024-10.prom", "nim")
+    board = Board()
+    board.tell(0, [emptied(sample) for sample in samples])
+    board.tell(60, samples)
+    found = derived(board.book)
+    (tpot,) = values(found, c.LLM_LATENCY_MEAN_SECONDS, signal="tpot", method="derived")
+    (step,) = values(found, c.LLM_LATENCY_MEAN_SECONDS, signal="itl", method="exact")
+    assert tpot == pytest.approx((2.4688401222229004 - 0.6119842529296875) / (174 - 5))
+    assert tpot == pytest.approx(step)
+    assert not values(found, c.LLM_LATENCY_MEAN_SECONDS, signal="tpot", method="exact")
+    assert not values(found, c.LLM_LATENCY_QUANTILE_UPPER_SECONDS, signal="tpot")
+
+
+@pytest.mark.parametrize(
+    ("first", "whole", "tokens"),
+    [
+        # A tenth of the requests were aborted after their first token.
+        ((110, 11.0), (100, 400.0), 10_100),
+        # Single tokens only: none comes after the first.
+        ((100, 10.0), (100, 10.5), 100),
+        # Requests under way at the window's edges: the end is before the first token.
+        ((100, 50.0), (100, 40.0), 10_100),
+        ((0, 0.0), (0, 0.0), 0),
+    ],
+)
+def test_tpot_does_not_follow_from_latencies_of_other_requests(
+    first: tuple[int, float], whole: tuple[int, float], tokens: int
+) -> None:
+    """Then there is none."""
+    board = Board()
+    for step in range(2):
+        counts = ((c.LLM_TTFT_SECONDS, first), (c.LLM_E2E_SECONDS, whole))
+        latencies = [
+            metric(Histogram((10.0,), (step * n, step * n), step * total), *CHAT)
+            for metric, (n, total) in counts
+        ]
+        told = c.LLM_FINISHED_OUTPUT_TOKENS_TOTAL(step * tokens, *CHAT)
+        info = c.LLM_SERVER_INFO(1, CHAT.engine, CHAT.server, "")
+        board.tell(60 * step, [info, *latencies, told])
+    assert not values(derived(board.book), c.LLM_LATENCY_MEAN_SECONDS, signal="tpot")
+
+
+def recorded(name: str, engine: str) -> list[Sample]:
+    """Return what a recorded page says."""
+    known = next(one for one in load_engines() if one.name == engine)
+    page = Reader(known.wanted).read((PAGES / name).read_bytes())
+    return [one for one in Translator(known, "a").translate(page) if not isinstance(one, Drop)]
+
+
+def emptied(sample: Sample) -> Sample:
+    """Return a counter or a histogram as it was before the first request."""
+    value = sample.value
+    if isinstance(value, Histogram):
+        return sample._replace(value=Histogram(value.bounds, tuple(0 for _ in value.counts), 0.0))
+    return sample._replace(value=0) if sample.metric.kind == "counter" else sample
+
+
 def test_shares_of_a_recorded_vllm() -> None:
     """Prefix hits, peak of requests in work and the share of waiting, as the pages have it."""
     vllm = next(engine for engine in load_engines() if engine.name == "vllm")
