@@ -88,9 +88,12 @@ def test_refused_and_failed_requests_are_not_served_ones() -> None:
             *page(),
             *(
                 c.LLM_REQUESTS_TOTAL(n * share, "m", "", outcome, "vllm", "a")
-                for outcome, share in (("stop", 2), ("length", 1), ("error", 5), ("rejected", 7))
+                for outcome, share in (
+                    ("stop", 2), ("length", 1), ("error", 5), ("rejected", 7), ("invalid", 11),
+                    ("cancelled", 13), ("abort", 17),
+                )
             ),
-        ]
+        ]  # fmt: skip
 
     board = Board()
     board.tell(0, told(0))

@@ -24,6 +24,7 @@ from exporter import catalogue as c
 from exporter.derive.serving.book import WINDOWS, Book, Entity
 from exporter.derive.serving.increase import Increase
 from exporter.derive.serving.quantiles import estimates, merge
+from exporter.derive.serving.tally import is_served
 from exporter.samples import Metric, Sample, View
 
 SIGNALS: Mapping[str, Metric] = {
@@ -82,9 +83,6 @@ _RATES = (
 
 _ALIKE = 0.05
 """Two counts that differ by more than this share of one are not of the same requests."""
-
-NOT_SERVED = frozenset(("rejected", "error", "abort"))
-"""Outcomes of requests that were not served to their end."""
 
 
 class Windows:
@@ -221,7 +219,7 @@ def served(book: Book, entity: Entity, window: str) -> float | None:
     """Return how many requests were served to their end, as far as the engine tells."""
     outcomes = book.by(c.LLM_REQUESTS_TOTAL, entity, "outcome", window)
     if outcomes:
-        return sum(n for outcome, n in outcomes.items() if outcome not in NOT_SERVED)
+        return sum(n for outcome, n in outcomes.items() if is_served(outcome))
     finished = book.histogram(c.LLM_E2E_SECONDS, entity, window)
     return None if finished is None else finished.n
 
