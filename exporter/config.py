@@ -295,6 +295,15 @@ class InferenceSettings(_Section):
         return self
 
 
+class ServingSettings(_Timed):
+    """What is computed from inference servers: percentiles, rates, over rolling windows."""
+
+    windows: Annotated[tuple[Literal["1m", "5m", "30m", "1h"], ...], BeforeValidator(_list)] = (
+        "5m",
+        "1h",
+    )
+
+
 class SourcesSettings(_Section):
     """All sources."""
 
@@ -307,6 +316,7 @@ class SourcesSettings(_Section):
     network: NetworkSettings = NetworkSettings()
     process: ProcessSettings = ProcessSettings()
     inference: InferenceSettings = InferenceSettings()
+    serving: ServingSettings = ServingSettings()
 
 
 class ReloadSettings(_Section):

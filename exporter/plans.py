@@ -26,7 +26,7 @@ from exporter.config import (
     ServerSettings,
     Settings,
 )
-from exporter.derive import Derivation, hardware
+from exporter.derive import Derivation, hardware, serving
 from exporter.engines import Engine, EngineError, load_engines
 from exporter.fetch import HttpFetcher
 from exporter.formats.exposition import Limits
@@ -138,7 +138,10 @@ def _plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
             repr(process), ProcessSource,
         )  # fmt: skip
     if sources.inference.enabled:
-        yield from _server_plans(sources.inference, estate.clock)
+        servers = list(_server_plans(sources.inference, estate.clock))
+        yield from servers
+        if servers and sources.serving.enabled:
+            yield _serving_plan(settings, estate)
 
 
 def _gpu_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
@@ -280,6 +283,15 @@ def _server_plans(inference: InferenceSettings, clock: Clock) -> Iterator[Plan]:
             common + repr(server),
             _server_maker(inference, at, engines, clock),
         )  # fmt: skip
+
+
+def _serving_plan(settings: Settings, estate: Estate) -> Plan:
+    told = settings.sources.serving
+    return Plan(
+        "derive:serving", c.SERVING,
+        Schedule(told.interval, told.deadline, told.max_series), repr(told),
+        lambda: DerivedSource(serving(told.windows), estate.board.view, estate.clock),
+    )  # fmt: skip
 
 
 def _server_maker(
