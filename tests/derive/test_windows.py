@@ -246,3 +246,24 @@ def test_a_server_that_is_gone_has_no_series() -> None:
     samples = derived(board.book)
     assert not [s for s in samples if s.metric is not c.LLM_ANOMALIES_TOTAL]
     assert Entity("m", "", "vllm", "a") in board.book.known()
+
+
+def test_a_window_is_worked_out_anew_when_it_can_have_changed() -> None:
+    """Five minutes each five seconds; and at once when a server comes, or is restarted."""
+    board, part = Board(), Windows(("5m",))
+
+    def rate(now: float) -> list[float]:
+        return values(list(part(board.book, EMPTY, now)), c.LLM_OUTPUT_TOKENS_PER_SECOND)
+
+    board.tell(0, page(0, start=1.0))
+    board.tell(10, page(100, start=1.0))
+    assert rate(10) == [10]
+    board.tell(12, page(240, start=1.0))
+    assert rate(12) == [10]
+    board.tell(15, page(240, start=1.0))
+    assert rate(15) == [16]
+    board.tell(16, page(80, start=15.5))
+    assert rate(16) == [20]
+    board.tell(17, page(0, server="b"), "inference:b")
+    board.tell(18, page(20, server="b"), "inference:b")
+    assert rate(18) == [20, 20]

@@ -8,10 +8,10 @@ five seconds, beyond five minutes of half a minute, for an hour.
 What a page may do to us, and what becomes of it (notes of the engines' users are the source of
 most): the first sight of a server is a baseline. A restart counts from zero: it is known by the
 start time, where a page has one, else by a counter that fell (all families of the server begin
-anew together, they do not fall at the same moment for us to see). A counter that falls though the
-start time stays, buckets that shrink, a sum that its buckets contradict (a clock was set back
-during a request), other bucket bounds, a data-parallel rank that came or went: that increase is
-left out and counted as an anomaly, and the new value is the baseline. Nothing is ever negative.
+anew together). A counter that falls though the start time stays, buckets that shrink, a sum that
+falls (a clock was set back during a request), other bucket bounds, a data-parallel rank that came
+or went: that increase is left out and counted as an anomaly, and the new value is the baseline. A
+sum that its buckets contradict otherwise is counted too. Nothing is ever negative.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a histogram gained: how many observations in each bucket, and their sum.
+"""What a histogram gained between two readings: observations in each bucket, and their sum.
 
 How to get one out of pages, with resets and restarts, is left to `book`; what it tells, to
 `quantiles`.

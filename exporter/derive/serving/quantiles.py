@@ -9,8 +9,8 @@ What is assumed: observations are not negative, and the buckets and the sum spea
 observations. Increases that have a `flaw` keep neither promise; `book` leaves them out.
 
 The bounds, for a window of n observations with sum S. Let bucket i hold n_i of them in (l_i, u_i];
-L = sum of l_i n_i and U = sum of u_i n_i are the least and the greatest sum that these buckets allow.
-Take the observation x at rank r, in bucket b = (l, u]:
+L, the sum of l_i n_i, and U, the sum of u_i n_i, are the least and the greatest sum that these
+buckets allow. Take the observation x at rank r, in bucket b = (l, u]:
 
 - k observations of b have rank r or more. None of them is below x, all others are at least at their
   lower bounds: L + k (x - l) <= S, so x <= l + (S - L) / k.
@@ -19,12 +19,13 @@ Take the observation x at rank r, in bucket b = (l, u]:
 
 Nothing sharper can be said. Put the k observations at that x and all others at their lower bounds:
 the sum is S, so this case is one of those that look the same from outside. Where the bucket's own
-bound u is reached first, the case exists too, since U >= S leaves room for the rest. The same, upside
-down, for the lower bound. With observations beyond the last bound U is infinite and only the first
-inequality is left; it makes the interval finite there too.
+bound u is reached first, the case exists too, since U >= S leaves room for the rest. The same,
+upside down, for the lower bound. With observations beyond the last bound U is infinite and only the
+first inequality is left; it makes the interval finite there too.
 
-The same two inequalities, read for a fixed x = T, say how many observations of the bucket that holds
-T can be above it (each takes more than T - l of S - L) and below it (each takes u - T of U - S).
+The same two inequalities, read for a fixed x = T, say how many observations of the bucket that
+holds T can be above it (each takes more than T - l of S - L), and how many can be within it (each
+takes at least u - T of U - S).
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ Intervals are that much wider, and a sum that contradicts the buckets by no more
 SAME_BOUND = 1e-9
 """Bounds that differ by less than this share of themselves are one: `le` carries float noise."""
 
-_ROUNDING = 1e-14  # Of our own sums over a few hundred buckets, relative to the result.
+_ROUNDING = 1e-14  # Of our own sum over a few dozen buckets, which may be far above the observed.
+_ENOUGH = 1 - 1e-9  # 10 * (1 - 0.9) is a little less than 1.
 _EXACT = 1 - 2.0**-50  # q * n of a q like 0.9 can lie two roundings above the whole number meant.
 
 
@@ -186,28 +188,21 @@ def flaw(
 
 
 def _estimate(increase: Increase, evidence: _Evidence, q: float) -> Estimate | None:
-    n = evidence.upto[-1]
-    if n * (1 - q) < 1 - SAME_BOUND:
+    upto, spare, lack = evidence
+    n = upto[-1]
+    if n * (1 - q) < _ENOUGH:
         return None
     r = rank(n, q)
-    lower, upper = _interval(increase, evidence, r)
-    b = bisect_left(evidence.upto, r)
-    if b == len(increase.bounds):
-        return Estimate(None, lower, upper)
-    low, before = (increase.bounds[b - 1], evidence.upto[b - 1]) if b else (0.0, 0.0)
-    point = low + (increase.bounds[b] - low) * (q * n - before) / increase.counts[b]
-    return Estimate(min(max(point, lower), upper), lower, upper)
-
-
-def _interval(increase: Increase, evidence: _Evidence, r: int) -> tuple[float, float]:
-    """Return between what the observation at rank r lies; r = n beyond all bounds is never asked."""
-    bounds, upto = increase.bounds, evidence.upto
+    bounds = increase.bounds
     b = bisect_left(upto, r)
     low, before = (bounds[b - 1], upto[b - 1]) if b else (0.0, 0.0)
-    upper = low + evidence.spare / (upto[b] - r + 1)
-    if b == len(bounds):
-        return low, upper
-    return max(low, bounds[b] - evidence.lack / (r - before)), min(bounds[b], upper)
+    upper = low + spare / (upto[b] - r + 1)
+    if b == len(bounds):  # Rank n, of which more could be said here, is never asked for.
+        return Estimate(None, low, upper)
+    high = bounds[b]
+    lower, upper = max(low, high - lack / (r - before)), min(high, upper)
+    point = low + (high - low) * (q * n - before) / (upto[b] - before)
+    return Estimate(min(max(point, lower), upper), lower, upper)
 
 
 def _weigh(increase: Increase) -> _Evidence:
@@ -215,7 +210,7 @@ def _weigh(increase: Increase) -> _Evidence:
     least = sum(map(mul, bounds, counts[1:]))
     greatest = math.inf if counts[-1] else sum(map(mul, bounds, counts))
     doubt = TOLERANCE * abs(total) + slack
-    spare = total - least + doubt + _ROUNDING * least
+    spare = total - least + doubt
     lack = greatest - total + doubt + _ROUNDING * greatest
     if not (0 <= spare < math.inf and lack >= 0):
         spare = lack = math.inf
@@ -230,8 +225,8 @@ def _most(held: float, available: float, each: float) -> float:
 def _exceeds(increase: Increase, threshold: float) -> bool:
     """Whether the sum needs an observation above a threshold that is above all bounds."""
     bounds, counts, total, slack = increase
-    greatest = sum(map(mul, bounds, counts)) + counts[-1] * threshold
-    return total - TOLERANCE * abs(total) - slack > greatest * (1 + _ROUNDING)
+    greatest: float = sum(map(mul, bounds, counts)) + counts[-1] * threshold
+    return total - TOLERANCE * abs(total) - slack > greatest
 
 
 def _position(bounds: Sequence[float], bound: float) -> int | None:

@@ -270,9 +270,13 @@ class Track:
             if not any(grown):
                 continue
             wrong = flaw(*grown_by(spot.bounds, grown, raw[end]))
-            if wrong:
+            if wrong is None:
+                continue
+            self.anomalies.append(wrong)
+            # A page may be written between the sum and the bucket of an observation: the next
+            # reading makes up for that. A sum that falls never comes back (a clock was set back).
+            if wrong == "buckets" or not grown[-1] >= 0:
                 more[spot.at : end + 1] = [0.0] * len(grown)
-                self.anomalies.append(wrong)
 
     def _look_at_gauges(self, batch: Batch, taken: float) -> None:
         """Add to the gauges' integrals what they were on average since the last reading."""

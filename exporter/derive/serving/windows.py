@@ -16,11 +16,12 @@ up what it observes. Where it does not, one may follow from other sums; that is 
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from exporter import catalogue as c
-from exporter.derive.serving.book import Book, Entity
+from exporter.derive.serving.book import WINDOWS, Book, Entity
 from exporter.derive.serving.increase import Increase
 from exporter.derive.serving.quantiles import estimates, merge
 from exporter.samples import Metric, Sample, View
@@ -84,32 +85,46 @@ NOT_SERVED = frozenset(("rejected", "error", "abort"))
 
 
 class Windows:
-    """Yields what the servers' windows hold. `windows` are those that are published."""
+    """Yields what the servers' windows hold. `windows` are those that are published.
+
+    A window is worked out anew after a sixtieth of its length, ten seconds at most, and when a
+    server comes, goes or is restarted: an hour does not look different a second later.
+    """
 
     def __init__(self, windows: Sequence[str] = ("5m", "1h")) -> None:
         self._windows = tuple(windows)
+        self._kept: dict[str, tuple[float, object, list[Sample]]] = {}
 
-    def __call__(self, book: Book, view: View, _now: float, /) -> Iterator[Sample]:
+    def __call__(self, book: Book, view: View, now: float, /) -> Iterator[Sample]:
         """Return the samples of this round."""
         gpus = Counter(sample.labels[0] for sample in view.samples(c.LLM_SERVER_GPU))
-        yield from _about(book, self._windows)
-        entities = book.entities()
+        state = book.entities(), dict(book.resets), gpus
+        yield from _left_out(book)
         for window in self._windows:
-            rates: dict[tuple[Metric, str], float] = {}
-            found: dict[tuple[str, str], list[Increase]] = {}
-            for entity in entities:
-                yield from _latencies(book, entity, window, found)
-                yield from _rates(book, entity, window, rates, gpus[entity.server])
-                yield from _shares(book, entity, window)
-            yield from _of_node(window, rates, found)
+            due, former, samples = self._kept.get(window, (0.0, None, []))
+            if now >= due or former != state:
+                samples = list(_window(book, window, gpus))
+                due = now + min(10.0, WINDOWS[window] / 60)
+                self._kept[window] = due, state, samples
+            yield from samples
 
 
-def _about(book: Book, windows: Iterable[str]) -> Iterator[Sample]:
-    """Tell how much is known of each server, and what was left out."""
+def _window(book: Book, window: str, gpus: Mapping[str, int]) -> Iterator[Sample]:
+    rates: dict[tuple[Metric, str], float] = {}
+    found: dict[tuple[str, str], list[Increase]] = {}
     for server in book.servers():
-        for window in windows:
-            yield c.LLM_WINDOW_FILLED_RATIO(book.filled(server, window), server, window)
-            yield c.LLM_WINDOW_SECONDS(book.seconds(server, window), server, window)
+        yield c.LLM_WINDOW_FILLED_RATIO(book.filled(server, window), server, window)
+        yield c.LLM_WINDOW_SECONDS(book.seconds(server, window), server, window)
+    for entity in book.entities():
+        yield from _latencies(book, entity, window, found)
+        yield from _rates(book, entity, window, rates, gpus.get(entity.server, 0))
+        yield from _shares(book, entity, window)
+    yield from _of_node(window, rates, found)
+
+
+def _left_out(book: Book) -> Iterator[Sample]:
+    """Tell of restarts, and of what was left out."""
+    for server in book.servers():
         yield c.LLM_RESETS_TOTAL(book.resets.get(server, 0), server)
     for (server, kind), number in book.anomalies.items():
         yield c.LLM_ANOMALIES_TOTAL(number, server, kind)
@@ -148,7 +163,8 @@ def _percentiles(
         if result.point is not None:
             yield Sample(point, labels, result.point)
         yield Sample(lower, labels, result.lower)
-        yield Sample(upper, labels, result.upper)
+        if result.upper < math.inf:
+            yield Sample(upper, labels, result.upper)
 
 
 def derived_mean(book: Book, entity: Entity, signal: str, window: str) -> float | None:
