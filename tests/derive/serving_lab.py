@@ -1,4 +1,4 @@
-"""A node with inference servers whose counters are known functions of time, for the parts' tests."""
+"""A node with inference servers whose counters are known functions of time."""
 
 from __future__ import annotations
 

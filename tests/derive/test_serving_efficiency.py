@@ -187,7 +187,8 @@ def test_fp8_is_measured_against_the_peak_that_the_gpu_has_for_it() -> None:
     a100 = [c.LLM_SERVER_GPU(1, "a", *gpu()), c.GPU_PEAK_FLOPS(312e12, *gpu(), "bf16")]
     hopper = run(lambda t: [*serving(who, t), *h100s()])
     ampere = run(lambda t: [*serving(who, t), *a100])
-    narrow, wide = get(hopper, c.LLM_MFU_RATIO, peak="fp8"), get(ampere, c.LLM_MFU_RATIO, peak="bf16")
+    narrow = get(hopper, c.LLM_MFU_RATIO, peak="fp8")
+    wide = get(ampere, c.LLM_MFU_RATIO, peak="bf16")
     assert narrow is not None
     assert wide == pytest.approx(narrow * 1978.9 / 312)
 
@@ -347,9 +348,7 @@ def test_tokens_for_each_joule_and_what_the_gpu_measured() -> None:
 
 def test_energy_of_a_gpu_that_two_servers_share_belongs_to_neither() -> None:
     both = [*h100s("a"), c.LLM_SERVER_GPU(1, "b", *gpu())]
-    said = run(
-        lambda t: [*serving(entity("a"), t), *serving(entity("b"), t), *measured(t), *both]
-    )
+    said = run(lambda t: [*serving(entity("a"), t), *serving(entity("b"), t), *measured(t), *both])
     assert get(said, c.LLM_TOKENS_PER_JOULE) is None
     assert get(said, c.LLM_MFU_RATIO, server="a", method="model") is not None
     assert get(said, c.LLM_MFU_RATIO, server="a", method="gpu") is None

@@ -27,11 +27,14 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from exporter import catalogue as c
 from exporter.derive.memory import HOUR
-from exporter.derive.serving.book import STEP, WINDOWS, Book, Entity
+from exporter.derive.serving.book import WINDOWS, Book, Entity
 from exporter.samples import Histogram, Metric, Sample, View
 
-PATIENCE = 60.0
-"""Seconds without progress that make a stall."""
+PATIENCE = "1m"
+"""The window without progress that makes a stall."""
+
+LEAST_SEEN = 50.0
+"""Seconds of that window that must have been seen: its readings are five or ten seconds apart."""
 
 SETTLED = 10.0
 """Seconds for which a number of aborted requests must hold: the parts of a page may be one
@@ -76,7 +79,7 @@ class Stalls:
 
     def __init__(self, windows: Sequence[str] = ("5m", "1h")) -> None:
         self._windows = tuple(windows)
-        self._moved: dict[Entity, float] = {}
+        self._queued: dict[Entity, float] = {}
         self._stalled: frozenset[Entity] = frozenset()
         self._hidden: dict[Entity, _Hidden] = {}
 
@@ -87,29 +90,30 @@ class Stalls:
     def __call__(self, book: Book, view: View, now: float) -> Iterator[Sample]:
         """Yield what is so at `now`, in monotonic seconds."""
         entities = book.entities()
-        waits = {entity: self._waited(book, entity, now) for entity in entities}
-        self._moved = {entity: at for entity, at in self._moved.items() if entity in waits}
-        self._stalled = frozenset(e for e, wait in waits.items() if (wait or 0.0) >= PATIENCE)
-        for entity, wait in waits.items():
-            if wait is not None:
-                yield c.LLM_STALLED(float(entity in self._stalled), *entity)
+        waits = {entity: self._stands(book, entity, now) for entity in entities}
+        self._queued = {entity: at for entity, at in self._queued.items() if entity in waits}
+        self._stalled = frozenset(entity for entity, stands in waits.items() if stands)
+        for entity, stands in waits.items():
+            if stands is not None:
+                yield c.LLM_STALLED(float(stands), *entity)
             for window in self._windows:
                 quotient = _little(book, entity, window)
                 if quotient is not None:
                     yield c.LLM_LITTLE_QUOTIENT(quotient, *entity, window)
         yield from self._lost([e for e in entities if e.engine in HIDING], view, now)
 
-    def _waited(self, book: Book, entity: Entity, now: float) -> float | None:
-        """Return for how long requests have waited without any progress; None if unknown."""
+    def _stands(self, book: Book, entity: Entity, now: float) -> bool | None:
+        """Tell whether requests have waited for a minute without progress; None if unknown."""
         waiting = book.latest(c.LLM_WAITING_REQUESTS, entity)
-        rises = [book.increase(metric, entity, STEP, **labels) for metric, labels in _SIGNS]
-        blind = all(rise is None for rise in rises)  # as at the first look, and after a restart
-        if waiting is None or (blind and entity not in self._moved):
-            self._moved.pop(entity, None)
+        rises = [book.increase(metric, entity, PATIENCE, **labels) for metric, labels in _SIGNS]
+        if waiting is None or all(rise is None for rise in rises):
+            self._queued.pop(entity, None)
             return None
-        if waiting <= 0 or any(rises) or entity not in self._moved:
-            self._moved[entity] = now
-        return now - self._moved[entity]
+        if waiting <= 0:
+            self._queued[entity] = now
+        queued = now - self._queued.setdefault(entity, now)
+        seen = book.seconds(entity.server, PATIENCE)
+        return queued >= WINDOWS[PATIENCE] and seen >= LEAST_SEEN and not any(rises)
 
     def _lost(self, entities: Sequence[Entity], view: View, now: float) -> Iterator[Sample]:
         found = _pages(view) if entities else {}
