@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import re
 import socket
 import tempfile
@@ -47,6 +48,8 @@ from exporter.xids import XidLedger
 
 if TYPE_CHECKING:
     from exporter.demo import Demo
+
+_log = logging.getLogger(__name__)
 
 
 class Roster:
@@ -286,11 +289,13 @@ def _server_plans(inference: InferenceSettings, clock: Clock) -> Iterator[Plan]:
 
 
 def _serving_plan(settings: Settings, estate: Estate) -> Plan:
-    told = settings.sources.serving
+    told, objectives = settings.sources.serving, settings.objectives
     return Plan(
         "derive:serving", c.SERVING,
-        Schedule(told.interval, told.deadline, told.max_series), repr(told),
-        lambda: DerivedSource(serving(told.windows), estate.board.view, estate.clock),
+        Schedule(told.interval, told.deadline, told.max_series), f"{told!r} {objectives!r}",
+        lambda: DerivedSource(
+            serving(told.windows, objectives, _log.warning), estate.board.view, estate.clock
+        ),
     )  # fmt: skip
 
 
