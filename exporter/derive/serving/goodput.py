@@ -27,9 +27,10 @@ from typing import NamedTuple
 
 from exporter import catalogue as c
 from exporter.derive.serving.book import WINDOWS, Book, Entity
+from exporter.derive.serving.increase import Increase
 from exporter.derive.serving.quantiles import Share, within
 from exporter.derive.serving.tally import SIGNALS as METRICS
-from exporter.derive.serving.tally import Counts, Scope, count
+from exporter.derive.serving.tally import Census, Requests, Scope
 from exporter.objectives import Objective
 from exporter.samples import Sample, View
 
@@ -114,26 +115,33 @@ def _told(pool: _Pool, labels: tuple[str, ...]) -> Iterator[Sample]:
 def _pools(book: Book, group: _Group, window: str) -> dict[tuple[str, str], _Pool]:
     """Return the requests of each model, server, or all, as the objectives are stated."""
     pools: dict[tuple[str, str], _Pool] = {}
-    entities = book.entities()
+    entities, census = book.entities(), Census(book, {})
     for entity in entities:
-        # HTTP codes are a server's: with several models on it nobody knows whose they are.
-        alone = sum(other.server == entity.server for other in entities) == 1
         asked = strictest(
             o for o in group.objectives if o.selects(entity.model_name, entity.server)
         )
         shares = {one.signal: _share(book, entity, window, one) for one in asked}
-        most_seen = max((share.n for share in shares.values() if share is not None), default=0.0)
+        seen = max((share.n for share in shares.values() if share is not None), default=0.0)
         seconds = book.seconds(entity.server, window)
-        if not most_seen or seconds <= 0:
+        if not seen or seconds <= 0:
             continue
-        scope = Scope(entity.server, (entity,), alone)
-        ends = count(group.ends, book, scope, window) or Counts()
-        served = ends.served or ends.answered or ends.finished or most_seen
+        # HTTP codes are a server's: with several models on it nobody knows whose they are.
+        alone = sum(other.server == entity.server for other in entities) == 1
+        ends = census.count(group.ends, Scope(entity.server, (entity,), alone), window)
+        requests = Requests() if ends is None else ends.requests
+        served = _served(requests, book.histogram(c.LLM_E2E_SECONDS, entity, window), seen)
         model = entity.model_name if "model" in group.scopes else ""
         server = entity.server if "server" in group.scopes else ""
         pool = pools.setdefault((model, server), _Pool())
-        pool.add(served + max(ends.failed, ends.broken), joint(served, shares), seconds)
+        pool.add(served + max(requests.failed, requests.broken), joint(served, shares), seconds)
     return pools
+
+
+def _served(requests: Requests, finished: Increase | None, seen: float) -> float:
+    """Return how many were served: by outcome, by status, by what finished, or by what was seen."""
+    if requests.told:
+        return requests.served
+    return requests.answered or (finished.n if finished is not None else 0.0) or seen
 
 
 def _share(book: Book, entity: Entity, window: str, objective: Objective) -> Share | None:
