@@ -55,6 +55,9 @@ _CACHE_BITS = {
 }
 _PRECISIONS = {"float16": "fp16", "float32": "fp32"}
 
+_LONGEST = 1 << 20  # bytes of a config.json
+_MOST = 10**9  # what no number of a config comes near
+
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
@@ -201,6 +204,38 @@ def load() -> Models:
     )
 
 
+def read_file(path: Path, name: str = "") -> ModelShape:
+    """Return the shape that a `config.json` describes.
+
+    Raises `ValueError` with the path, and the key where it is one, for whatever is wrong with it.
+    """
+    try:
+        return read_config(_document(path), name)
+    except OSError as error:
+        raise ValueError(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: not UTF-8 text (byte {error.start})") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(
+            f"{path}:{error.lineno}:{error.colno}: not JSON: {error.msg.lower()}"
+        ) from None
+    except RecursionError:
+        raise ValueError(f"{path}: nested too deep") from None
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def _document(path: Path) -> Config:
+    with path.open("rb") as file:
+        text = file.read(_LONGEST + 1)
+    if len(text) > _LONGEST:
+        raise ValueError(f"longer than {_LONGEST} bytes, so no model's configuration")
+    config = json.loads(text.decode("utf-8"))
+    if not isinstance(config, dict):
+        raise ValueError("not a JSON object")  # noqa: TRY004
+    return config
+
+
 def read_config(config: Config, name: str = "", cache_dtype: str = "auto") -> ModelShape:
     """Return the shape that a `config.json` in the manner of Hugging Face describes.
 
@@ -230,14 +265,14 @@ class _Facts:
     def word(self, key: str) -> str:
         value = self.values.get(key)
         if not isinstance(value, str):
-            raise ValueError(f"{key}: a word is needed, not {value!r}")  # noqa: TRY004
+            raise ValueError(f"{key}: a word is needed, not {_shown(value)}")  # noqa: TRY004
         return value
 
     def number(self, key: str, default: int | None = None) -> int:
         value = self.values.get(key)
         value = default if value is None else value
-        if type(value) is not int or value < 0:
-            raise ValueError(f"{key}: a whole number is needed, not {value!r}")
+        if type(value) is not int or not 0 <= value <= _MOST:
+            raise ValueError(f"{key}: a whole number is needed, not {_shown(value)}")
         return value
 
     def flag(self, key: str, *, default: bool = False) -> bool:
@@ -350,6 +385,8 @@ def _experts(facts: _Facts, family: str) -> tuple[int, int, int, int, int]:
         if facts.number("moe_layer_freq", 1) != 1:
             raise ValueError("moe_layer_freq: only 1 can be counted")
         sparse -= facts.number("first_k_dense_replace", 0)
+        if sparse < 0:
+            raise ValueError(f"first_k_dense_replace: more than {layers} layers")
     if facts.number("decoder_sparse_step", 1) != 1 or facts.values.get("mlp_only_layers"):
         raise ValueError("mlp_only_layers, decoder_sparse_step: only experts in each layer count")
     weights = 3 * hidden * size
@@ -362,11 +399,13 @@ def _windowed(facts: _Facts, family: str, layers: int) -> int:
         return 0
     kinds = facts.values.get("layer_types")
     if isinstance(kinds, list):
+        if len(kinds) != layers:
+            raise ValueError(f"layer_types: {len(kinds)} for {layers} layers")
         return sum(kind == "sliding_attention" for kind in kinds)
     if family == "gemma2":
         return (layers + 1) // 2
     if family in ("gemma3", "gemma3_text"):
-        return layers - layers // facts.number("sliding_window_pattern", 6)
+        return layers - layers // (facts.number("sliding_window_pattern", 6) or 1)
     if family in ("qwen2", "qwen3", "qwen3_moe"):
         if not facts.flag("use_sliding_window"):
             return 0
@@ -424,10 +463,11 @@ def _quantized(shape: ModelShape, quantization: Config) -> ModelShape:
 
 def _compressed(shape: ModelShape, quantization: Config) -> ModelShape:
     """Return the shape by the words of compressed-tensors: one group of weights, all alike."""
-    groups = list(quantization.get("config_groups", {}).values())
+    groups = list(_part(quantization, "config_groups").values())
     if len(groups) != 1:
         raise ValueError(f"quantization_config: {len(groups)} config_groups, only 1 can be counted")
-    weights, inputs = groups[0].get("weights") or {}, groups[0].get("input_activations")
+    group = _part({"config_groups": groups[0]}, "config_groups")
+    weights, inputs = _part(group, "weights"), _part(group, "input_activations")
     width, kind = _width(weights, "num_bits"), str(weights.get("type"))
     per = weights.get("group_size")
     scale = 8 if kind == "float" and width == 4 else 16
@@ -442,11 +482,32 @@ def _compressed(shape: ModelShape, quantization: Config) -> ModelShape:
     return shape
 
 
+def _part(facts: Config, key: str) -> Config:
+    """Return a mapping within a quantization; an empty one where there is none."""
+    value = facts.get(key)
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise ValueError(f"quantization_config: {key} must be a mapping, not {_shown(value)}")  # noqa: TRY004
+    return value
+
+
 def _width(facts: Config, key: str) -> int:
     value = facts.get(key)
-    if type(value) is not int:
-        raise ValueError(f"quantization_config: {key} must be a whole number, not {value!r}")
+    if type(value) is not int or not -1 <= value <= _MOST:  # -1: one group for each channel
+        raise ValueError(f"quantization_config: {key} must be a whole number, not {_shown(value)}")
+    if value <= 0 and key != "group_size":
+        raise ValueError(f"quantization_config: {key} must be above 0")
     return value
+
+
+def _shown(value: object) -> str:
+    """Return a value as a message shows it: not a page of it."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python refuses to write out very long numbers
+        return "a number of more than 4000 digits"
+    return text if len(text) <= 60 else f"{text[:60]}..."
 
 
 def _last(name: str) -> str:

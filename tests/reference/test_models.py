@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from exporter.reference.models import Model, Models, ModelShape, load, read_config
+from exporter.reference import models
+from exporter.reference.models import Model, Models, ModelShape, load, read_config, read_file
 
 FIGURES: dict[str, dict[str, Any]] = json.loads(
     (Path(__file__).parent.parent / "data/models/figures.json").read_text("utf-8")
@@ -299,6 +302,16 @@ def test_two_models_of_one_name_are_refused() -> None:
             {"quantization_config": {"quant_method": "compressed-tensors"}},
             "0 config_groups, only 1 can be counted",
         ),
+        (
+            {"quantization_config": {"quant_method": "compressed-tensors", "config_groups": [4]}},
+            r"config_groups must be a mapping, not \[4\]",
+        ),
+        (
+            {"quantization_config": {"quant_method": "gptq", "bits": 0, "group_size": 128}},
+            "bits must be above 0",
+        ),
+        ({"hidden_size": 10**400}, "hidden_size: a whole number is needed, not 1000"),
+        ({"sliding_window": 8, "layer_types": ["full_attention"]}, "layer_types: 1 for 3 layers"),
     ],
 )
 def test_a_config_that_cannot_be_counted_is_refused_with_the_key(
@@ -310,3 +323,57 @@ def test_a_config_that_cannot_be_counted_is_refused_with_the_key(
 
 def test_a_model_with_a_vision_tower_is_counted_by_its_text() -> None:
     assert read_config({"model_type": "llava", "text_config": SMALL}) == read_config(SMALL)
+
+
+def test_a_nonsense_config_never_ends_in_anything_but_a_value_error() -> None:
+    """Keys of real configs are replaced by what a slip of the pen leaves; some are left out."""
+    path = Path(models.__file__).with_name("models.json")
+    configs = [entry["config"] for entry in json.loads(path.read_text("utf-8"))["models"]]
+    odd: tuple[Any, ...] = (None, 0, -1, 1.5, "x", [], {}, [1], True, math.nan, 2**80, 10**400)
+    for config in configs:
+        for key in config:
+            for value in odd:
+                try:
+                    shape = read_config({**config, key: value})
+                except ValueError:
+                    continue
+                costs = shape.stored_bytes, shape.cache_bytes, shape.prompt_flops(10, 100)
+                assert all(math.isfinite(cost) and cost >= 0 for cost in costs), (key, value)
+
+
+# ---------------------------------------------------------------- from a file
+
+
+def test_a_config_json_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(SMALL))
+    assert read_file(path, "mine") == read_config(SMALL, "mine")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", ":1:1: not JSON: expecting value"),
+        (b'{"a": 1,\n "b" 2}', ":2:6: not JSON: expecting ':' delimiter"),
+        (b"[]", ": not a JSON object"),
+        (b"\xff\xfe", r": not UTF-8 text \(byte 0\)"),
+        (b"[" * 100_000, ": nested too deep"),
+        (b" " * (1 << 21), ": longer than 1048576 bytes"),
+        (b'{"model_type": "mamba"}', ": model_type: 'mamba' is none of"),
+        (b'{"model_type": "llama"}', ": hidden_size: a whole number is needed, not None"),
+        (b'{"model_type": "llama", "hidden_size": ' + b"9" * 5000 + b"}", ": "),
+    ],
+)
+def test_a_file_that_is_no_config_is_refused_with_its_path(
+    tmp_path: Path, content: bytes, said: str
+) -> None:
+    path = tmp_path / "config.json"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=re.escape(str(path)) + said):
+        read_file(path)
+
+
+def test_a_file_that_is_not_there_is_refused_with_its_path(tmp_path: Path) -> None:
+    for path in (tmp_path / "none.json", tmp_path):
+        with pytest.raises(ValueError, match=re.escape(str(path)) + ": (No such file|Is a dir)"):
+            read_file(path)
