@@ -58,19 +58,23 @@ class Lab:
         self._gates: dict[str, Gate] = {}
 
     def show(self, samples: Iterable[Sample]) -> View:
-        """Put samples on the board as if they were read now: a source for each server."""
+        """Put samples on the board as if they were read now, and let the book see them."""
+        self.view = self.board(samples)
+        self.book.observe(self.view, self.now)
+        return self.view
+
+    def board(self, samples: Iterable[Sample]) -> View:
+        """Return a board with these samples, read just now: a source for each server."""
         by_source: dict[str, list[Sample]] = {}
         for sample in samples:
             by_source.setdefault(source_of(sample), []).append(sample)
-        self.view = View(
+        return View(
             tuple(
                 SourceView(name, "x", "up", Health(), batch=self._admit(name, found), age=0.0)
                 for name, found in by_source.items()
             ),
             (),
         )
-        self.book.observe(self.view, self.now)
-        return self.view
 
     def run(
         self,

@@ -20,6 +20,7 @@ from tests.derive.serving_lab import BOUNDS, Lab, entity, gpu, h100s, observed
 TTFT = Objective("chat", "ttft_p95", "latency", "ttft", 0.95, 0.5, window="5m")
 ITL = dataclasses.replace(TTFT, name="itl_p95", signal="itl", threshold=0.05)
 ERRORS = Objective("chat", "error_rate", "error_rate", "error_rate", 0.999, window="5m")
+RATE = Objective("chat", "min_tps", "throughput", "output_tokens", 0.95, 10_000, window="5m")
 WHO = entity()
 
 Page = Callable[[float], list[Sample]]
@@ -121,7 +122,10 @@ def torn(t: float, *, nvlink: float = 0, port: float = 0) -> list[Sample]:
         (ITL, lambda t: [*page(t), *torn(t, port=30)], ("link_errors", "errors on network ports")),
         (ITL, lambda t: [*page(t), *torn(t, port=5)], ("unknown", "")),
         (ERRORS, lambda t: page(t, errors=0.03), ("errors", "error: 1 %+ of requests")),
+        (ERRORS, lambda t: page(t, errors=0.01), ("errors", "error: 1 %+ of requests")),
         (ERRORS, lambda t: page(t, errors=0.0), ("unknown", "")),
+        (RATE, lambda t: page(t, errors=0.03), ("unknown", "")),
+        (RATE, lambda t: page(t, errors=0.3), ("errors", "error: 20 %+ of requests")),
     ],
 )
 def test_what_stands_out_is_named(objective: Objective, at: Page, found: tuple[str, str]) -> None:

@@ -38,17 +38,27 @@ CAPPED_SHARE = 0.5
 
 PREEMPTED_SHARE = 0.01
 ERROR_SHARE = 0.001
+"""Share of failed requests that explains an error rate, or failed probes."""
+
+FAILING_SHARE = 0.2
+"""The same for a throughput that is too low: requests that fail are not served."""
+
 PORT_ERRORS = 10.0
 """Errors on the node's network ports within the window; the least for NVLink is 1."""
 
 STEPS = (0.8, 0.6, 0.4, 0.2, 0.05, 0.01, 0.001)
 """What shares are rounded down to in the evidence."""
 
+_SLACK = 1e-9  # what a share such as 0.01 may be off in binary
+
 OUTPUTS = (c.SLA_BREACH_CAUSE,)
 
 
 class Violation(Protocol):
-    """An objective that is violated, and for which model and server; empty where it is for all."""
+    """An objective that is violated, for which model and server; empty where it is for all.
+
+    The judge of objectives gives these (`sla.Sla.violated`); any other may.
+    """
 
     @property
     def objective(self) -> Objective: ...  # noqa: D102
@@ -183,7 +193,7 @@ def find(scene: _Scene) -> tuple[str, str]:
 
 def step(share: float) -> str:
     """Return a share in words, rounded down to one of `STEPS`."""
-    found = next((one for one in STEPS if share >= one), 0.0)
+    found = next((one for one in STEPS if share >= one - _SLACK), 0.0)
     return f"{found * 100:g} %+"
 
 
@@ -192,10 +202,18 @@ def _stall(scene: _Scene) -> str:
 
 
 def _errors(scene: _Scene) -> str:
-    """Name the largest kind of failure, if failures are more than few."""
+    return _failures(scene, ERROR_SHARE)
+
+
+def _failing(scene: _Scene) -> str:
+    return _failures(scene, FAILING_SHARE)
+
+
+def _failures(scene: _Scene, least: float) -> str:
+    """Name the largest kind of failure, if failures are so large a share."""
     for told in (scene.ends(), scene.codes()):
         failures = {word: number for word, number in told.items() if _is_failure(word)}
-        if failures and sum(failures.values()) >= ERROR_SHARE * sum(told.values()) > 0:
+        if failures and sum(failures.values()) >= least * sum(told.values()) > 0:
             word = max(failures, key=lambda one: failures[one])
             return f"{word}: {step(failures[word] / sum(told.values()))} of requests"
     return ""
@@ -283,7 +301,7 @@ CHECKS: Sequence[Check] = (
     Check("queue", _FIRST, _waiting),
     Check("prefill", ("ttft", "e2e"), _prompts),
     Check("prefill", _TOKENS, _interrupted),
-    Check("errors", ("throughput",), _errors),
+    Check("errors", ("throughput",), _failing),
     Check("gpu_throttled", _TIMES, _power),
 )
 """What is looked at, in this order; the first that finds evidence names the cause."""
