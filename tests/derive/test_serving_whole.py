@@ -75,7 +75,8 @@ def node(t: float) -> Iterator[Sample]:
         (B, [*load_of(B, max(t, 200.0) if t != 150 else 90.0)]),
     ):
         yield c.LLM_SERVER_INFO(1, who.engine, who.server, "")
-        yield c.LLM_SERVER_START_TIME_SECONDS(RESTART if who == A and t >= RESTART else 1.0, *who[2:])
+        began = RESTART if who == A and t >= RESTART else 1.0
+        yield c.LLM_SERVER_START_TIME_SECONDS(began, *who[2:])
         yield from server
         for outcome, n in (("success", t - t // 10), ("failure", t // 10)):
             yield c.LLM_PROBES_TOTAL(n, who.server, "health", outcome)
