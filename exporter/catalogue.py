@@ -841,8 +841,8 @@ LLM_KV_CACHE_CAPACITY_TOKENS = Metric(
 )  # fmt: skip
 LLM_ESTIMATED_GPU_FLOPS_TOTAL = Metric(
     "llm_estimated_gpu_flops_total", "counter",
-    "Floating-point operations for each GPU as the engine itself estimates them; absent while that"
-    " is switched off.",
+    "Floating-point operations of each GPU as the engine itself estimates them (with data-parallel"
+    " ranks: their mean); absent while that is switched off.",
     _LLM, SERVING, "", "experimental",
 )  # fmt: skip
 LLM_ESTIMATED_GPU_READ_BYTES_TOTAL = Metric(

@@ -244,14 +244,14 @@ def estimates(who: Entity, t: float, flops: float, read: float, written: float) 
     ]
 
 
-def test_estimates_of_vllm_are_for_each_gpu_and_summed_over_ranks() -> None:
-    """Four ranks of two GPUs: the sum of 8e13 on a page is 2e13 on each GPU."""
+def test_estimates_of_vllm_are_for_each_gpu_however_many_ranks_there_are() -> None:
+    """Four ranks of two GPUs: a mapping gives the mean over ranks, which is one GPU's already."""
     who = entity(model="unknown")
     ranks = c.LLM_SERVER_RANKS(4, "vllm", "a")
     said = run(
         lambda t: [
             *serving(who, t),
-            *estimates(who, t, 8e13, 4e12, 4e11),
+            *estimates(who, t, 2e13, 1e12, 1e11),
             ranks,
             *h100s(count=8),
         ]

@@ -392,9 +392,9 @@ def _traffic(
 def _by_engine(
     page: _Page, work: _Work, shape: ModelShape | None, peaks: _Peaks
 ) -> Iterator[Sample]:
-    """Yield what the engine's own estimates say: for each GPU, summed over data-parallel ranks."""
+    """Yield what the engine's own estimates say of one GPU: the mean over data-parallel ranks."""
     engine, labels = page.entity.engine, (*page.labels, "engine")
-    share = peaks.gpus / (work.ranks * work.seconds)
+    share = peaks.gpus / work.seconds
     if engine in COUNTS_FLOPS and peaks.flops:
         known = engine == "vllm" or (shape is not None and shape.is_dense)
         flops = page.rise(c.LLM_ESTIMATED_GPU_FLOPS_TOTAL)
