@@ -33,6 +33,9 @@ from exporter.fetch import HttpFetcher
 from exporter.formats.exposition import Limits
 from exporter.isolate import Isolated, Remembers
 from exporter.reference.accelerators import load as load_accelerators
+from exporter.reference.models import ModelShape
+from exporter.reference.models import load as load_models
+from exporter.reference.models import read_file as read_model
 from exporter.reference.xids import load as load_xids
 from exporter.runner import Schedule
 from exporter.samples import Item, Released, Sample, Source
@@ -290,13 +293,29 @@ def _server_plans(inference: InferenceSettings, clock: Clock) -> Iterator[Plan]:
 
 def _serving_plan(settings: Settings, estate: Estate) -> Plan:
     told, objectives = settings.sources.serving, settings.objectives
+    shapes = _shapes(settings.sources.inference)
     return Plan(
         "derive:serving", c.SERVING,
-        Schedule(told.interval, told.deadline, told.max_series), f"{told!r} {objectives!r}",
+        Schedule(told.interval, told.deadline, told.max_series),
+        f"{told!r} {objectives!r} {shapes!r}",
         lambda: DerivedSource(
-            serving(told.windows, objectives, _log.warning), estate.board.view, estate.clock
+            serving(told.windows, objectives, _log.warning, load_models(), shapes),
+            estate.board.view, estate.clock,
         ),
     )  # fmt: skip
+
+
+def _shapes(inference: InferenceSettings) -> dict[str, ModelShape]:
+    """Return the shapes of the models whose configuration was given, by server."""
+    found: dict[str, ModelShape] = {}
+    for at, server in enumerate(inference.servers):
+        if server.enabled and server.model_file is not None:
+            try:
+                found[server.name] = read_model(Path(server.model_file), server.name)
+            except ValueError as error:
+                where = f"sources.inference.servers.{at}.model_config"
+                raise ConfigError(f"{where}: {error}") from None
+    return found
 
 
 def _server_maker(

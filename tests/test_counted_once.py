@@ -136,7 +136,7 @@ def settled(query: Query, expression: str, seconds: float = 60) -> dict[str, flo
     """Return what is answered once there is an answer and the rates have come in."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
-        if found := query(expression):
+        if query(expression):
             threading.Event().wait(15)
             return query(expression)
         threading.Event().wait(0.5)
