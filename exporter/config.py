@@ -338,6 +338,8 @@ class Settings(_Section):
     compat: Annotated[
         tuple[Literal["dcgm", "dcgm-4.9", "nvidia_smi"], ...], BeforeValidator(_list)
     ] = ()
+    state_directory: PathText | None = None
+    state_interval: Duration = Field(default="60s", ge=1, le=3600)  # type: ignore[assignment]
     sources: SourcesSettings = SourcesSettings()
 
     @field_validator("listen")
@@ -346,10 +348,10 @@ class Settings(_Section):
         address(value)
         return value
 
-    @field_validator("root")
+    @field_validator("root", "state_directory")
     @classmethod
-    def _is_absolute(cls, value: str) -> str:
-        if not value.startswith("/"):
+    def _is_absolute(cls, value: str | None) -> str | None:
+        if value is not None and not value.startswith("/"):
             raise ValueError("an absolute path is wanted")
         return value
 

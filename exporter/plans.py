@@ -34,7 +34,8 @@ from exporter.isolate import Isolated, Remembers
 from exporter.reference.accelerators import load as load_accelerators
 from exporter.reference.xids import load as load_xids
 from exporter.runner import Schedule
-from exporter.samples import Item, Released, Sample, Source
+from exporter.samples import Item, Released, Remembered, Sample, Source
+from exporter.sinks.statefile import StateFile, load
 from exporter.sources.dcgm_page import DcgmPageSource
 from exporter.sources.derived import DerivedSource
 from exporter.sources.fallback import Fallback
@@ -47,6 +48,11 @@ from exporter.xids import XidLedger
 
 if TYPE_CHECKING:
     from exporter.demo import Demo
+
+
+_STATE_LOOK, _STATE_DEADLINE = 5.0, 5.0
+"""How often it is looked whether there is news to write, and how long writing should take at most,
+in seconds."""
 
 
 class Roster:
@@ -94,13 +100,17 @@ class Estate:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A source that the settings ask for. Equal fingerprints: nothing about it has changed."""
+    """A source that the settings ask for. Equal fingerprints: nothing about it has changed.
+
+    At the end of the daemon one that is `last` ends after all others.
+    """
 
     name: str
     group: str
     schedule: Schedule
     fingerprint: str
     make: Callable[[], Source]
+    last: bool = False
 
 
 Planner = Callable[[Settings, Estate], list[Plan]]
@@ -142,6 +152,8 @@ def _plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
         yield from servers
         if servers and sources.serving.enabled:
             yield _serving_plan(settings, estate)
+    if settings.state_directory is not None:
+        yield _state_plan(Path(settings.state_directory), estate)
 
 
 def _gpu_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
@@ -287,10 +299,40 @@ def _server_plans(inference: InferenceSettings, clock: Clock) -> Iterator[Plan]:
 
 def _serving_plan(settings: Settings, estate: Estate) -> Plan:
     told = settings.sources.serving
+    kept = _remembering("derive:serving", settings, estate)
     return Plan(
         "derive:serving", c.SERVING,
-        Schedule(told.interval, told.deadline, told.max_series), repr(told),
-        lambda: DerivedSource(serving(told.windows), estate.board.view, estate.clock),
+        Schedule(told.interval, told.deadline, told.max_series),
+        f"{told!r} {settings.state_directory} {settings.state_interval}",
+        lambda: DerivedSource(serving(told.windows), estate.board.view, estate.clock, **kept),
+    )  # fmt: skip
+
+
+def _remembering(name: str, settings: Settings, estate: Estate) -> dict[str, Any]:
+    """Return how a derivation is to keep what it remembers, over a reload and a restart."""
+    if settings.state_directory is None:
+        return {"memories": estate.memories}
+    directory = Path(settings.state_directory)
+
+    def recall() -> None:
+        # After a reload there is something newer than the file.
+        if name not in estate.memories:
+            for one, memory in load(directory, estate.clock).items():
+                estate.memories.setdefault(one, memory)
+
+    return {
+        "memories": estate.memories, "recall": recall, "keep_every": settings.state_interval,
+    }  # fmt: skip
+
+
+def _state_plan(directory: Path, estate: Estate) -> Plan:
+    def memories() -> dict[str, Remembered]:
+        kept = dict(estate.memories).items()
+        return {name: memory for name, memory in kept if isinstance(memory, Remembered)}
+
+    return Plan(
+        StateFile.name, c.EXPORTER, Schedule(_STATE_LOOK, _STATE_DEADLINE), str(directory),
+        lambda: StateFile(directory, memories, estate.clock), last=True,
     )  # fmt: skip
 
 
@@ -448,7 +490,10 @@ def demo_plans() -> Iterator[Planner]:
                 raise ConfigError(f"sources.inference.servers: the demo has a {min(taken)!r} too")
             inference = inference.model_copy(update={"servers": (*inference.servers, *servers)})
             sources = settings.sources.model_copy(update={"inference": inference})
-            made = settings.model_copy(update={"root": str(demo.root), "sources": sources})
+            made = settings.model_copy(
+                # A real node's state is not the demo's to overwrite.
+                update={"root": str(demo.root), "sources": sources, "state_directory": None}
+            )
             clock = estate.clock
             real = [one for one in plan(settings, estate) if one.name == "host"]
             fake = [one for one in plan(made, replace(estate, gpus=True)) if one.name != "host"]

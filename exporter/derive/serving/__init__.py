@@ -7,15 +7,15 @@ they are called in order, so that a later one may ask an earlier one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Protocol
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 from exporter import catalogue as c
 from exporter.derive.derivation import Derivation
 from exporter.derive.memory import Memory
 from exporter.derive.serving.book import INPUTS, Book
 from exporter.derive.serving.windows import OUTPUTS, Windows
-from exporter.samples import Sample, View
+from exporter.samples import Malformed, Sample, View
 
 NAME = "serving"
 
@@ -27,15 +27,32 @@ class Part(Protocol):
         """Return the samples of this round."""
 
 
+@runtime_checkable
+class Remembers(Protocol):
+    """A part, or the book, that knows what the pages cannot tell again."""
+
+    def memory(self) -> object:
+        """Return it, as of the last round, as JSON can hold it."""
+
+    def restore(self, memory: Any, now: float, age: float) -> None:
+        """Take over what another one remembered `age` seconds ago, before the first round.
+
+        Raises some kind of `ValueError`, `TypeError` or `LookupError` if that is something else.
+        """
+
+
 def serving(windows: Sequence[str] = ("5m", "1h")) -> Derivation:
     """Return the derivation; `windows` are those whose percentiles and rates are published."""
     parts: tuple[Part, ...] = (Windows(windows),)
+    run = _Serving(Book(), parts)
     return Derivation(
         name=NAME,
         group=c.SERVING,
         inputs=(*INPUTS, c.LLM_SERVER_GPU),
         outputs=OUTPUTS,
-        function=_Serving(Book(), parts),
+        function=run,
+        memory=run.memory,
+        restore=run.restore,
     )
 
 
@@ -50,6 +67,28 @@ class _Serving:
         self._book.observe(view, now)
         for part in self._parts:
             yield from part(self._book, view, now)
+
+    def memory(self) -> dict[str, object]:
+        """Return what book and parts remember, each by the name of its class."""
+        return {name: one.memory() for name, one in self._remembering()}
+
+    def restore(self, memory: object, now: float, age: float) -> None:
+        """Hand each its piece. Raises `Malformed` for those that refuse theirs."""
+        pieces = memory if isinstance(memory, Mapping) else {}
+        refused = [] if pieces else ["no memory of serving"]
+        for name, one in self._remembering():
+            try:
+                if name in pieces:
+                    one.restore(pieces[name], now, age)
+            except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+                refused.append(f"{name}: {type(error).__name__}: {error}")
+        if refused:
+            raise Malformed(f"not taken over: {'; '.join(refused)}")
+
+    def _remembering(self) -> Iterator[tuple[str, Remembers]]:
+        for one in (self._book, *self._parts):
+            if isinstance(one, Remembers):
+                yield type(one).__name__, one
 
 
 __all__ = ["NAME", "Book", "Part", "serving"]
