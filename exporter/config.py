@@ -12,7 +12,7 @@ import difflib
 import ipaddress
 import os
 import re
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -24,10 +24,13 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    PlainValidator,
     ValidationError,
     field_validator,
     model_validator,
 )
+
+from exporter.objectives import Objective, SlaError, read_inference, read_slas, read_training
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
@@ -326,6 +329,11 @@ class ReloadSettings(_Section):
     http: bool = False
 
 
+def _objectives(read: Callable[[object], tuple[Objective, ...]]) -> PlainValidator:
+    """Return a validator of a section of objectives; its default is no objective."""
+    return PlainValidator(lambda value: read(None if value == () else value))
+
+
 class Settings(_Section):
     """The whole file."""
 
@@ -341,6 +349,14 @@ class Settings(_Section):
     state_directory: PathText | None = None
     state_interval: Duration = Field(default="60s", ge=1, le=3600)  # type: ignore[assignment]
     sources: SourcesSettings = SourcesSettings()
+    inference_sla: Annotated[tuple[Objective, ...], _objectives(read_inference)] = ()
+    training_sla: Annotated[tuple[Objective, ...], _objectives(read_training)] = ()
+    sla: Annotated[tuple[Objective, ...], _objectives(read_slas)] = ()
+
+    @property
+    def objectives(self) -> tuple[Objective, ...]:
+        """All that was promised."""
+        return (*self.inference_sla, *self.training_sla, *self.sla)
 
     @field_validator("listen")
     @classmethod
@@ -463,6 +479,9 @@ def _problems(error: ValidationError) -> Iterator[tuple[str, str]]:
     for problem in error.errors(include_url=False):
         where = [at for at in problem["loc"] if at != "[key]"]  # pydantic's word for "this key"
         key = ".".join(map(str, where)) or "(top)"
+        if isinstance(wrong := problem.get("ctx", {}).get("error"), SlaError):
+            yield from ((".".join((key, *path)), reason) for path, reason in wrong.problems)
+            continue
         match problem["type"]:
             case "extra_forbidden":
                 reason = "unknown key" + _suggestion(where)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import re
 import socket
 import tempfile
@@ -48,6 +49,8 @@ from exporter.xids import XidLedger
 
 if TYPE_CHECKING:
     from exporter.demo import Demo
+
+_log = logging.getLogger(__name__)
 
 
 _STATE_LOOK, _STATE_DEADLINE = 5.0, 5.0
@@ -298,13 +301,15 @@ def _server_plans(inference: InferenceSettings, clock: Clock) -> Iterator[Plan]:
 
 
 def _serving_plan(settings: Settings, estate: Estate) -> Plan:
-    told = settings.sources.serving
+    told, objectives = settings.sources.serving, settings.objectives
     kept = _remembering("derive:serving", settings, estate)
     return Plan(
         "derive:serving", c.SERVING,
         Schedule(told.interval, told.deadline, told.max_series),
-        f"{told!r} {settings.state_directory} {settings.state_interval}",
-        lambda: DerivedSource(serving(told.windows), estate.board.view, estate.clock, **kept),
+        f"{told!r} {objectives!r} {settings.state_directory} {settings.state_interval}",
+        lambda: DerivedSource(
+            serving(told.windows, objectives, _log.warning), estate.board.view, estate.clock, **kept
+        ),
     )  # fmt: skip
 
 

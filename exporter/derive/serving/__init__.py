@@ -7,14 +7,17 @@ they are called in order, so that a later one may ask an earlier one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from exporter import catalogue as c
 from exporter.derive.derivation import Derivation
 from exporter.derive.memory import Memory
 from exporter.derive.serving.book import INPUTS, Book
+from exporter.derive.serving.sla import OUTPUTS as SLA_OUTPUTS
+from exporter.derive.serving.sla import Sla
 from exporter.derive.serving.windows import OUTPUTS, Windows
+from exporter.objectives import Objective
 from exporter.samples import Malformed, Sample, View
 
 NAME = "serving"
@@ -41,15 +44,22 @@ class Remembers(Protocol):
         """
 
 
-def serving(windows: Sequence[str] = ("5m", "1h")) -> Derivation:
-    """Return the derivation; `windows` are those whose percentiles and rates are published."""
-    parts: tuple[Part, ...] = (Windows(windows),)
+def serving(
+    windows: Sequence[str] = ("5m", "1h"),
+    objectives: Sequence[Objective] = (),
+    tell: Callable[[str], None] = lambda _: None,
+) -> Derivation:
+    """Return the derivation; `windows` are those whose percentiles and rates are published.
+
+    `objectives` are what was promised; `tell` gets a line where buckets do not fit them.
+    """
+    parts: tuple[Part, ...] = (Windows(windows), Sla(objectives, tell))
     run = _Serving(Book(), parts)
     return Derivation(
         name=NAME,
         group=c.SERVING,
         inputs=(*INPUTS, c.LLM_SERVER_GPU),
-        outputs=OUTPUTS,
+        outputs=(*OUTPUTS, *SLA_OUTPUTS),
         function=run,
         memory=run.memory,
         restore=run.restore,
