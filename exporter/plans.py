@@ -35,8 +35,8 @@ from exporter.isolate import Isolated, Remembers
 from exporter.reference.accelerators import load as load_accelerators
 from exporter.reference.xids import load as load_xids
 from exporter.runner import Schedule
-from exporter.samples import Item, Released, Remembered, Sample, Source
-from exporter.sinks.statefile import StateFile, load
+from exporter.samples import Item, Released, Sample, Source
+from exporter.sinks.statefile import StateFile, this_boot
 from exporter.sources.dcgm_page import DcgmPageSource
 from exporter.sources.derived import DerivedSource
 from exporter.sources.fallback import Fallback
@@ -84,14 +84,15 @@ class Estate:
     """What sources are given beside their settings; it outlives a reload.
 
     `memories` is what sources remember, by name: a successor goes on where its predecessor left
-    off. `ending` is set when the daemon ends. `gpus` tells whether the machine has a GPU driver, or
-    a GPU.
+    off; `recalled` is set once what a former daemon has left is among them. `ending` is set when
+    the daemon ends. `gpus` tells whether the machine has a GPU driver, or a GPU.
     """
 
     clock: Clock
     board: Board = field(default_factory=Board)
     ledger: XidLedger = field(default_factory=lambda: XidLedger(load_xids()))
     memories: MutableMapping[str, Any] = field(default_factory=dict)
+    recalled: threading.Event = field(default_factory=threading.Event)
     ending: threading.Event = field(default_factory=threading.Event)
     gpus: bool = False
 
@@ -130,6 +131,8 @@ def plan(settings: Settings, estate: Estate) -> list[Plan]:
 def _plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
     sources, root = settings.sources, Path(settings.root)
     shared = settings.root
+    if settings.state_directory is not None:
+        yield _state_plan(settings, Path(settings.state_directory), estate)
     yield from _gpu_plans(settings, estate)
     if (host := sources.host).enabled:
         yield Plan(
@@ -155,8 +158,6 @@ def _plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
         yield from servers
         if servers and sources.serving.enabled:
             yield _serving_plan(settings, estate)
-    if settings.state_directory is not None:
-        yield _state_plan(Path(settings.state_directory), estate)
 
 
 def _gpu_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
@@ -302,7 +303,7 @@ def _server_plans(inference: InferenceSettings, clock: Clock) -> Iterator[Plan]:
 
 def _serving_plan(settings: Settings, estate: Estate) -> Plan:
     told, objectives = settings.sources.serving, settings.objectives
-    kept = _remembering("derive:serving", settings, estate)
+    kept = _remembering(settings, estate)
     return Plan(
         "derive:serving", c.SERVING,
         Schedule(told.interval, told.deadline, told.max_series),
@@ -313,31 +314,31 @@ def _serving_plan(settings: Settings, estate: Estate) -> Plan:
     )  # fmt: skip
 
 
-def _remembering(name: str, settings: Settings, estate: Estate) -> dict[str, Any]:
-    """Return how a derivation is to keep what it remembers, over a reload and a restart."""
+def _remembering(settings: Settings, estate: Estate) -> dict[str, Any]:
+    """Return how a source is to keep what it remembers, over a reload and a restart."""
     if settings.state_directory is None:
         return {"memories": estate.memories}
-    directory = Path(settings.state_directory)
 
     def recall() -> None:
-        # After a reload there is something newer than the file.
-        if name not in estate.memories:
-            for one, memory in load(directory, estate.clock).items():
-                estate.memories.setdefault(one, memory)
+        # A disk that hangs costs what was remembered, and nothing else.
+        estate.clock.wait(estate.recalled, _STATE_DEADLINE)
 
     return {
         "memories": estate.memories, "recall": recall, "keep_every": settings.state_interval,
     }  # fmt: skip
 
 
-def _state_plan(directory: Path, estate: Estate) -> Plan:
-    def memories() -> dict[str, Remembered]:
-        kept = dict(estate.memories).items()
-        return {name: memory for name, memory in kept if isinstance(memory, Remembered)}
-
+def _state_plan(settings: Settings, directory: Path, estate: Estate) -> Plan:
+    every = settings.state_interval
     return Plan(
-        StateFile.name, c.EXPORTER, Schedule(_STATE_LOOK, _STATE_DEADLINE), str(directory),
-        lambda: StateFile(directory, memories, estate.clock), last=True,
+        StateFile.name, c.EXPORTER, Schedule(min(every, _STATE_LOOK), _STATE_DEADLINE),
+        f"{directory} {every}",
+        lambda: StateFile(
+            directory, estate.memories, estate.recalled, estate.clock,
+            # A little less: what is remembered comes on its own beat.
+            every=every * 0.9, boot=this_boot(),
+        ),
+        last=True,
     )  # fmt: skip
 
 

@@ -16,9 +16,10 @@ import json
 import math
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping
+import threading
+from collections.abc import Iterator, Mapping, MutableMapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from exporter import catalogue as c
 from exporter.clock import Clock
@@ -34,62 +35,112 @@ LARGEST = 64 << 20
 """Bytes that are written, or read, at most."""
 
 OLDEST = 3600.0
-"""Seconds after which a file is worth nothing: no window is longer."""
+"""Seconds after which a memory is worth nothing: no window is longer."""
 
 _SET_BACK = 5.0
 """Seconds by which a file may come from the future: clocks are corrected."""
 
+_READABLE = (OSError, SourceError, Malformed)
+"""What is raised for a file that cannot be used."""
+
+
+def this_boot() -> str:
+    """Return what tells this run of the machine from others; "" where the kernel does not say."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    except (OSError, UnicodeError):
+        return ""
+
 
 class StateFile:
-    """A sink that writes what `memories` returns, whenever that has changed, and at its end.
+    """A sink that writes `memories`, at most each `every` seconds and at its end.
 
-    What cannot be written as JSON is left out and told. A disk that is full and a directory that
-    may not be written to are failures like those of any source: told once, counted, tried again.
+    Before it writes anything it puts there what a former daemon has left, unless something newer is
+    there already, and sets `recalled`. A file that cannot be used is told of until it is replaced;
+    it costs nothing but what was in it. A disk that is full and a directory that may not be written
+    to are failures like those of any source: told once, counted, tried again. `boot` names this run
+    of the machine: within it ages do not depend on what people do to the wall clock.
     """
 
     name = "state"
     group = c.EXPORTER
 
     def __init__(
-        self, directory: Path, memories: Callable[[], Mapping[str, Remembered]], clock: Clock
+        self,
+        directory: Path,
+        memories: MutableMapping[str, Any],
+        recalled: threading.Event,
+        clock: Clock,
+        *,
+        every: float = 60.0,
+        boot: str = "",
     ) -> None:
         self._directory = directory
         self._memories = memories
+        self._recalled = recalled
         self._clock = clock
+        self._every = every
+        self._boot = boot
+        self._began = False
+        self._faults: list[Fault] = []
         self._written: dict[str, float] = {}
         self._size = 0
         self._saved = 0.0
 
     def read(self) -> Iterator[Sample | Fault]:
         """Write if there is news. Raises `OSError`, and `SourceError` for what is too large."""
-        yield from self._save()
+        self._begin()
+        self._save(self._every)
+        yield from self._faults
         if self._size:
             yield c.FLOPWATCH_STATE_BYTES(self._size)
             yield c.FLOPWATCH_STATE_SAVED_TIMESTAMP_SECONDS(self._saved)
 
     def close(self) -> None:
         """Write what there is at the end. Raises as `read` does."""
-        self._save()
+        self._begin()
+        self._save(0.0)
 
-    def _save(self) -> list[Fault]:
-        memories = self._memories()
-        taken = {name: one.taken for name, one in memories.items()}
-        if taken == self._written:
-            return []
-        wall = self._clock.time()
-        body, faults = _body(memories, self._clock.monotonic())
-        head = {
-            "flopwatch_state": VERSION,
-            "saved": wall,
-            "bytes": len(body),
-            "sha256": hashlib.sha256(body).hexdigest(),
+    def _begin(self) -> None:
+        """Bring what a former daemon has left, once: nothing is written before that."""
+        if self._began:
+            return
+        self._began = True
+        try:
+            for name, one in load(self._directory, self._clock, self._boot).items():
+                self._memories.setdefault(name, one)
+                self._written[name] = one.taken
+        except _READABLE as error:
+            self._faults = [Fault.of(NAME, error)]
+        finally:
+            self._recalled.set()
+
+    def _save(self, every: float) -> None:
+        """Write if a memory is newer by more than `every` seconds than what is in the file."""
+        now = self._clock.monotonic()
+        memories = {
+            name: one
+            for name, one in list(self._memories.items())
+            if isinstance(one, Remembered) and now - one.taken <= OLDEST
         }
+        news = (
+            name not in self._written or one.taken - self._written[name] > every
+            for name, one in memories.items()
+        )
+        if not any(news):
+            return
+        wall = self._clock.time()
+        body, faults = _body(memories, now)
+        head = {
+            "flopwatch_state": VERSION, "saved": wall, "boot": self._boot, "monotonic": now,
+            "bytes": len(body), "sha256": hashlib.sha256(body).hexdigest(),
+        }  # fmt: skip
         data = json.dumps(head).encode("ascii") + b"\n" + body
         if len(data) > LARGEST:
             raise SourceError("io", f"{len(data)} bytes of state: more than {LARGEST}, not written")
         _replace(self._directory, data)
-        self._written, self._size, self._saved = taken, len(data), wall
-        return faults
+        self._written = {name: one.taken for name, one in memories.items()}
+        self._size, self._saved, self._faults = len(data), wall, faults
 
 
 def _body(memories: Mapping[str, Remembered], now: float) -> tuple[bytes, list[Fault]]:
@@ -133,7 +184,15 @@ def _replace(directory: Path, data: bytes) -> None:
 # ---------------------------------------------------------------- reading it again
 
 
-def load(directory: Path, clock: Clock) -> dict[str, Remembered]:
+class _Head(NamedTuple):
+    """What the first line of a file says: when and in which run of the machine it was written."""
+
+    saved: float
+    boot: str
+    monotonic: float
+
+
+def load(directory: Path, clock: Clock, boot: str = "") -> dict[str, Remembered]:
     """Return what a former daemon has written; nothing if there is no file.
 
     Raises, naming the file and the reason, `OSError` if it cannot be read, `Malformed` if it is
@@ -145,27 +204,24 @@ def load(directory: Path, clock: Clock) -> dict[str, Remembered]:
         data = _trusted(path)
     except FileNotFoundError:
         return {}
-    head, _, body = data.partition(b"\n")
-    saved = _checked(path, head, body)
-    passed = clock.time() - saved
-    if passed < -_SET_BACK:
-        raise SourceError("unavailable", f"{path}: not used: written {-passed:.0f} s from now")
-    if passed > OLDEST:
-        raise SourceError("unavailable", f"{path}: not used: {passed / 3600:.1f} hours old")
-    then = clock.monotonic() - max(0.0, passed)
+    line, _, body = data.partition(b"\n")
+    passed = _passed(path, _checked(path, line, body), clock, boot)
+    then = clock.monotonic() - passed
     try:
-        return {
-            name: Remembered(entry["memory"], then - float(entry["age"]))
+        found = {
+            str(name): Remembered(entry["memory"], then - _age(entry["age"]))
             for name, entry in json.loads(body).items()
         }
     except (AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
         raise Malformed(f"{path}: damaged: {type(error).__name__}: {error}") from None
+    oldest = clock.monotonic() - OLDEST
+    return {name: one for name, one in found.items() if one.taken >= oldest}
 
 
 def _trusted(path: Path) -> bytes:
     """Return a file's content if nobody else can have written it."""
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(fd, "rb") as file:
+    try:
         about = os.fstat(fd)
         flaws = {
             "no plain file": not stat.S_ISREG(about.st_mode),
@@ -176,18 +232,49 @@ def _trusted(path: Path) -> bytes:
         for flaw, found in flaws.items():
             if found:
                 raise SourceError("denied", f"{path}: not used: {flaw}")
-        return file.read(LARGEST + 1)
+        with os.fdopen(fd, "rb", closefd=False) as file:
+            return file.read(LARGEST + 1)
+    finally:
+        os.close(fd)
 
 
-def _checked(path: Path, head: bytes, body: bytes) -> float:
-    """Return when a file was written, in Unix seconds, if it is one of ours and whole."""
+def _checked(path: Path, line: bytes, body: bytes) -> _Head:
+    """Return what a file says of itself, if it is one of ours and whole."""
     try:
-        told: Any = json.loads(head)
-        version, saved = told["flopwatch_state"], float(told["saved"])
+        told: Any = json.loads(line)
+        version = told["flopwatch_state"]
+        head = _Head(float(told["saved"]), str(told["boot"]), float(told["monotonic"]))
     except (LookupError, TypeError, ValueError, RecursionError):
-        raise Malformed(f"{path}: no state of flopwatch") from None
+        version, head = None, _Head(math.nan, "", math.nan)
+    if version is None:
+        raise Malformed(f"{path}: not used: no state of flopwatch")
     if version != VERSION:
         raise SourceError("unavailable", f"{path}: not used: version {version!r}, not {VERSION}")
-    if told.get("sha256") != hashlib.sha256(body).hexdigest() or not math.isfinite(saved):
+    if told.get("sha256") != hashlib.sha256(body).hexdigest() or not all(
+        map(math.isfinite, (head.saved, head.monotonic))
+    ):
         raise Malformed(f"{path}: damaged: {len(body)} bytes of {told.get('bytes')}")
-    return saved
+    return head
+
+
+def _passed(path: Path, head: _Head, clock: Clock, boot: str) -> float:
+    """Return the seconds since a file was written.
+
+    By the monotonic clock where the machine has not been started anew: the wall clock may have been
+    set meanwhile.
+    """
+    passed = clock.monotonic() - head.monotonic
+    if not boot or head.boot != boot or passed < 0:
+        passed = clock.time() - head.saved
+    if passed < -_SET_BACK:
+        raise SourceError("unavailable", f"{path}: not used: written {-passed:.0f} s from now")
+    if passed > OLDEST:
+        raise SourceError("unavailable", f"{path}: not used: {passed / 3600:.1f} hours old")
+    return max(0.0, passed)
+
+
+def _age(value: Any) -> float:
+    age = float(value)
+    if not 0 <= age < math.inf:
+        raise ValueError(f"an age of {age}")
+    return age

@@ -10,6 +10,7 @@ What counts is told in `tally`, for throughput in `demand`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -51,6 +52,9 @@ STATES = ("met", "violated", "undetermined")
 
 BEAT = 4.5
 """Seconds for which windows are not looked at again; counters are always up to date."""
+
+PATIENCE = 120.0
+"""Seconds after a start for which a server that has not been seen again keeps its counters."""
 
 _SLACK = 1e-9  # of the events: what a target such as 0.999 may be off in binary
 
@@ -150,6 +154,7 @@ class Sla:
         self._probed: dict[str, dict[str, float]] = {}
         self._homes: dict[str, tuple[Entity, ...]] = {}
         self._now: float | None = None
+        self._patient_until = -math.inf
 
     def __call__(self, book: Book, view: View, now: float) -> Iterator[Sample]:
         """Yield all samples of one round; `now` is the view's moment in monotonic seconds."""
@@ -165,9 +170,10 @@ class Sla:
                 alive.add(key)
                 ledger = self._ledgers.setdefault(key, Ledger())
                 yield from self._judged(key, _Case(objective, group, ledger, moment))
-        for key in self._ledgers.keys() - alive:
-            del self._ledgers[key]
-            self._opinions.pop(key, None)
+        if now >= self._patient_until:
+            for key in self._ledgers.keys() - alive:
+                del self._ledgers[key]
+                self._opinions.pop(key, None)
 
     # ------------------------------------------------------------ who is judged
 
@@ -312,6 +318,7 @@ class Sla:
                 key = (number, str(entry["model_name"]), str(entry["server"]))
                 found[key] = Ledger.restored(entry["ledger"], now - age)
         self._ledgers = found
+        self._patient_until = now + PATIENCE
 
 
 def _identity(objective: Objective) -> str:
