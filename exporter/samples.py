@@ -111,10 +111,14 @@ Item = Sample | Fault | Drop | Event
 
 
 class Remembered(NamedTuple):
-    """What someone knew at a moment (`taken`, monotonic seconds), as JSON can hold it."""
+    """What someone knew at a moment (`taken`, monotonic seconds), as JSON can hold it.
+
+    It is `final` if nothing has been told after it.
+    """
 
     plain: object
     taken: float
+    final: bool = False
 
 
 class Malformed(ValueError):  # noqa: N818 - said of the input, not of us

@@ -24,7 +24,8 @@ class Derivation(NamedTuple):
 
     One that knows more than the board can tell again has a `memory`, which returns it as JSON can
     hold it, as of the last round. `restore` takes such a memory before the first round, with the
-    time and the memory's age in seconds; it raises `Malformed` if it cannot take all of it.
+    time, the memory's age in seconds, and whether nothing was told after it; it raises `Malformed`
+    if it cannot take all of it.
     """
 
     name: str
@@ -34,7 +35,7 @@ class Derivation(NamedTuple):
     function: Callable[[View, Memory, float], Iterable[Sample]]
     steady: bool = False
     memory: Callable[[], object] | None = None
-    restore: Callable[[object, float, float], None] | None = None
+    restore: Callable[[object, float, float, bool], None] | None = None
 
 
 class Reading(NamedTuple):

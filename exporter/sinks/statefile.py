@@ -90,7 +90,7 @@ class StateFile:
     def read(self) -> Iterator[Sample | Fault]:
         """Write if there is news. Raises `OSError`, and `SourceError` for what is too large."""
         self._begin()
-        self._save(self._every)
+        self._save(self._every, final=False)
         yield from self._faults
         if self._size:
             yield c.FLOPWATCH_STATE_BYTES(self._size)
@@ -99,7 +99,7 @@ class StateFile:
     def close(self) -> None:
         """Write what there is at the end. Raises as `read` does."""
         self._begin()
-        self._save(0.0)
+        self._save(0.0, final=True)
 
     def _begin(self) -> None:
         """Bring what a former daemon has left, once: nothing is written before that."""
@@ -109,22 +109,26 @@ class StateFile:
         try:
             for name, one in load(self._directory, self._clock, self._boot).items():
                 self._memories.setdefault(name, one)
-                self._written[name] = one.taken
+                if not one.final:  # else it is written again: from now on more will be told
+                    self._written[name] = one.taken
         except _READABLE as error:
             self._faults = [Fault.of(NAME, error)]
         finally:
             self._recalled.set()
 
-    def _save(self, every: float) -> None:
-        """Write if a memory is newer by more than `every` seconds than what is in the file."""
+    def _save(self, every: float, *, final: bool) -> None:
+        """Write if a memory is newer by more than `every` seconds than what is in the file.
+
+        Unless this is the `final` time, more may be told before the next one.
+        """
         now = self._clock.monotonic()
         memories = {
-            name: one
+            name: one._replace(final=final and one.final)
             for name, one in list(self._memories.items())
             if isinstance(one, Remembered) and now - one.taken <= OLDEST
         }
         news = (
-            name not in self._written or one.taken - self._written[name] > every
+            name not in self._written or one.taken - self._written[name] > every or one.final
             for name, one in memories.items()
         )
         if not any(news):
@@ -147,7 +151,7 @@ def _body(memories: Mapping[str, Remembered], now: float) -> tuple[bytes, list[F
     """Return all memories as JSON, and who has one that JSON cannot hold."""
     entries, faults = [], []
     for name, one in memories.items():
-        entry = {"age": now - one.taken, "memory": one.plain}
+        entry = {"age": now - one.taken, "final": one.final, "memory": one.plain}
         try:
             text = json.dumps(entry, allow_nan=False, separators=(",", ":"))
         except (TypeError, ValueError, RecursionError) as error:
@@ -202,14 +206,16 @@ def load(directory: Path, clock: Clock, boot: str = "") -> dict[str, Remembered]
     path = directory / NAME
     try:
         data = _trusted(path)
-    except FileNotFoundError:
-        return {}
+    except (FileNotFoundError, NotADirectoryError):
+        return {}  # what is wrong with the directory is told by writing
     line, _, body = data.partition(b"\n")
     passed = _passed(path, _checked(path, line, body), clock, boot)
     then = clock.monotonic() - passed
     try:
         found = {
-            str(name): Remembered(entry["memory"], then - _age(entry["age"]))
+            str(name): Remembered(
+                entry["memory"], then - _age(entry["age"]), entry["final"] is True
+            )
             for name, entry in json.loads(body).items()
         }
     except (AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:

@@ -89,15 +89,16 @@ class DerivedSource:
         try:
             self._recall()
             former = self._memories.get(self.name)
-            if former is not None:
-                restore(former.plain, now, now - former.taken)
+            if isinstance(former, Remembered):
+                self._memories[self.name] = former._replace(final=False)
+                restore(former.plain, now, now - former.taken, former.final)
         except (OSError, SourceError, Malformed) as error:
             return [Fault.of("memory", error)]
         return []
 
-    def _keep(self) -> None:
+    def _keep(self, *, final: bool = False) -> None:
         if self._derivation.memory is not None and self._round is not None:
-            self._memories[self.name] = Remembered(self._derivation.memory(), self._round)
+            self._memories[self.name] = Remembered(self._derivation.memory(), self._round, final)
             self._kept = self._round
 
     def _moved(self, view: View) -> bool:
@@ -112,4 +113,4 @@ class DerivedSource:
 
     def close(self) -> None:
         """Leave what is remembered to the successor."""
-        self._keep()
+        self._keep(final=True)

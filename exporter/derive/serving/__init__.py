@@ -44,6 +44,14 @@ class Remembers(Protocol):
         """
 
 
+@runtime_checkable
+class Doubts(Protocol):
+    """A part whose counters may not be told as they were restored."""
+
+    def doubt(self) -> None:
+        """Take what was restored for older than what was told last."""
+
+
 def serving(
     windows: Sequence[str] = ("5m", "1h"),
     objectives: Sequence[Objective] = (),
@@ -82,7 +90,7 @@ class _Serving:
         """Return what book and parts remember, each by the name of its class."""
         return {name: one.memory() for name, one in self._remembering()}
 
-    def restore(self, memory: object, now: float, age: float) -> None:
+    def restore(self, memory: object, now: float, age: float, final: bool) -> None:  # noqa: FBT001
         """Hand each its piece. Raises `Malformed` for those that refuse theirs."""
         pieces = memory if isinstance(memory, Mapping) else {}
         refused = [] if pieces else ["no memory of serving"]
@@ -92,6 +100,8 @@ class _Serving:
                     one.restore(pieces[name], now, age)
             except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
                 refused.append(f"{name}: {type(error).__name__}: {error}")
+            if not final and isinstance(one, Doubts):
+                one.doubt()
         if refused:
             raise Malformed(f"not taken over: {'; '.join(refused)}")
 

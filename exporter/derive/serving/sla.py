@@ -155,11 +155,13 @@ class Sla:
         self._homes: dict[str, tuple[Entity, ...]] = {}
         self._now: float | None = None
         self._patient_until = -math.inf
+        self._awaited: set[str] = set()
 
     def __call__(self, book: Book, view: View, now: float) -> Iterator[Sample]:
         """Yield all samples of one round; `now` is the view's moment in monotonic seconds."""
         passed = 0.0 if self._now is None else min(max(0.0, now - self._now), LONGEST_STEP)
         self._now = now
+        self._awaited.difference_update(book.servers())
         self._look_around(book, view, now)
         moment = _Round(book, Census(book, self._probed), now, passed)
         alive: set[_Key] = set()
@@ -174,6 +176,7 @@ class Sla:
             for key in self._ledgers.keys() - alive:
                 del self._ledgers[key]
                 self._opinions.pop(key, None)
+        self._settle_doubts(now)
 
     # ------------------------------------------------------------ who is judged
 
@@ -243,7 +246,7 @@ class Sla:
             opinion = self._opinions[key] = self._opinion(case)
         yield from opinion.samples
         case.ledger.breach += passed if opinion.state == "violated" else 0.0
-        if case.ledger.since is not None:
+        if case.ledger.since is not None and self._awaited.isdisjoint(case.ledger.servers):
             yield from _counters(case)
 
     def _opinion(self, case: _Case) -> _Opinion:
@@ -319,6 +322,30 @@ class Sla:
                 found[key] = Ledger.restored(entry["ledger"], now - age)
         self._ledgers = found
         self._patient_until = now + PATIENCE
+
+    def doubt(self) -> None:
+        """Take what was restored for older than what was told last: a daemon was killed.
+
+        A counter that falls back a little counts twice in Prometheus, with all its past. So what
+        was counted here alone begins at zero, and what servers count is told once they have been
+        read again: then it is more than before.
+        """
+        for (number, _, _), ledger in self._ledgers.items():
+            ledger.doubt, ledger.breach = True, 0.0
+            if self._objectives[number].kind in {"availability", "throughput"}:
+                ledger.begin_anew()
+            self._awaited |= ledger.servers
+
+    def _settle_doubts(self, now: float) -> None:
+        """Give up waiting for servers that do not come back, and the counts that rest on them."""
+        if now >= self._patient_until:
+            for ledger in self._ledgers.values():
+                if ledger.doubt and not self._awaited.isdisjoint(ledger.servers):
+                    ledger.begin_anew()
+            self._awaited.clear()
+        if not self._awaited:
+            for ledger in self._ledgers.values():
+                ledger.doubt = False
 
 
 def _identity(objective: Objective) -> str:
