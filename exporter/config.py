@@ -267,11 +267,26 @@ class ServerSettings(_Section):
     ca_file: PathText | None = None
     insecure_skip_verify: bool = False
     follow_redirects: Literal["same-host", "none", "any"] = "same-host"
+    probe: bool | None = None
+    health_url: str | None = None
+    completion: bool | None = None
+    completion_url: str | None = None
 
-    @field_validator("url")
+    @field_validator("url", "health_url", "completion_url")
     @classmethod
-    def _is_http(cls, value: str) -> str:
-        return page_url(value)
+    def _is_http(cls, value: str | None) -> str | None:
+        return None if value is None else page_url(value)
+
+
+class ProbeSettings(_Section):
+    """Requests of our own, that tell whether servers answer."""
+
+    enabled: bool = True
+    interval: Duration = Field(default="10s", ge=0.1, le=3600)  # type: ignore[assignment]
+    timeout: Duration = Field(default="5s", ge=0.05, le=600)  # type: ignore[assignment]
+    completion: bool = False
+    completion_interval: Duration = Field(default="60s", ge=1, le=3600)  # type: ignore[assignment]
+    completion_timeout: Duration = Field(default="30s", ge=0.05, le=600)  # type: ignore[assignment]
 
 
 class InferenceSettings(_Section):
@@ -286,6 +301,7 @@ class InferenceSettings(_Section):
     max_label: Size = Field(default="1KiB", ge=16, le=1 << 20)  # type: ignore[assignment]
     max_page_series: int = Field(default=20_000, ge=1, le=10_000_000)
     engines_directory: PathText | None = None
+    probe: ProbeSettings = ProbeSettings()
     servers: Annotated[tuple[ServerSettings, ...], BeforeValidator(_list)] = ()
 
     @model_validator(mode="after")

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMappin
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit, urlunsplit
 
 from exporter import catalogue as c
 from exporter.board import Board
@@ -35,7 +36,7 @@ from exporter.isolate import Isolated, Remembers
 from exporter.reference.accelerators import load as load_accelerators
 from exporter.reference.xids import load as load_xids
 from exporter.runner import Schedule
-from exporter.samples import Item, Released, Sample, Source
+from exporter.samples import Item, Metric, Released, Sample, Source
 from exporter.sinks.statefile import StateFile, this_boot
 from exporter.sources.dcgm_page import DcgmPageSource
 from exporter.sources.derived import DerivedSource
@@ -44,6 +45,7 @@ from exporter.sources.host import HostSource
 from exporter.sources.inference import InferenceSource
 from exporter.sources.kmsg import KernelLogSource
 from exporter.sources.network import NetworkSource
+from exporter.sources.probe import Completion, Health, ProbeSource, Question
 from exporter.sources.process import ProcessSource
 from exporter.xids import XidLedger
 
@@ -156,6 +158,9 @@ def _plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
     if sources.inference.enabled:
         servers = list(_server_plans(sources.inference, estate.clock))
         yield from servers
+        for server in sources.inference.servers:
+            if server.enabled:
+                yield from _probe_plans(settings, server, estate)
         if servers and sources.serving.enabled:
             yield _serving_plan(settings, estate)
 
@@ -299,6 +304,99 @@ def _server_plans(inference: InferenceSettings, clock: Clock) -> Iterator[Plan]:
             common + repr(server),
             _server_maker(inference, at, engines, clock),
         )  # fmt: skip
+
+
+def _probe_plans(settings: Settings, server: ServerSettings, estate: Estate) -> Iterator[Plan]:
+    """Yield the probes of one server: of its health, and of a completion where that is wanted."""
+    told = settings.sources.inference.probe
+    if not (told.enabled if server.probe is None else server.probe):
+        return
+    look = _Look(server, estate)
+    door = functools.partial(_door, server, estate.clock)
+    yield _probe_plan(
+        settings, server, estate,
+        lambda: Health(
+            lambda path: door(_beside(server.url, server.health_url, path), told.timeout),
+            look.engine,
+        ),
+        interval=told.interval, timeout=told.timeout,
+    )  # fmt: skip
+    if told.completion if server.completion is None else server.completion:
+        url = _beside(server.url, server.completion_url, "/v1/completions")
+        yield _probe_plan(
+            settings, server, estate,
+            lambda: Completion(door(url, told.completion_timeout), look.model),
+            interval=told.completion_interval, timeout=told.completion_timeout,
+            suffix=":completion",
+        )  # fmt: skip
+
+
+def _probe_plan(
+    settings: Settings,
+    server: ServerSettings,
+    estate: Estate,
+    question: Callable[[], Question],
+    *,
+    interval: float,
+    timeout: float,
+    suffix: str = "",
+) -> Plan:
+    kept = _remembering(settings, estate)
+    kept.pop("keep_every", None)
+    return Plan(
+        f"probe:{server.name}{suffix}", c.SERVING, Schedule(interval, timeout + 0.5),
+        f"{interval} {timeout} {server!r}",
+        lambda: ProbeSource(
+            server.name, question(), clock=estate.clock, timeout=timeout, **kept
+        ),
+    )  # fmt: skip
+
+
+def _door(server: ServerSettings, clock: Clock, url: str, timeout: float) -> HttpFetcher:
+    """Return what asks a server at another address of its own; its token is for its host only."""
+    page, there = urlsplit(server.url), urlsplit(url)
+    trusted = page.hostname == there.hostname and (page.scheme, there.scheme) != ("https", "http")
+    token_file = server.token_file if trusted else None
+    return HttpFetcher(
+        url,
+        timeout=timeout,
+        max_bytes=1 << 20,
+        token_file=None if token_file is None else Path(token_file),
+        ca_file=None if server.ca_file is None else Path(server.ca_file),
+        insecure_skip_verify=server.insecure_skip_verify,
+        clock=clock,
+    )
+
+
+def _beside(page: str, url: str | None, path: str) -> str:
+    """Return an address: the one that was given, or a path on the server of the page."""
+    return url or urlunsplit((*urlsplit(page)[:2], path, "", ""))
+
+
+class _Look:
+    """What the page of a server has told so far of its engine and its model."""
+
+    def __init__(self, server: ServerSettings, estate: Estate) -> None:
+        self._server = server
+        self._estate = estate
+
+    def engine(self) -> str:
+        """Return the engine's name, "" if it is not known yet."""
+        if self._server.engine != "auto":
+            return self._server.engine
+        return self._label(c.LLM_SERVER_INFO, "engine")
+
+    def model(self) -> str:
+        """Return a model's name, "" if none is known yet."""
+        families = (c.LLM_REQUESTS_TOTAL, c.LLM_ACTIVE_REQUESTS, c.LLM_TOKENS_TOTAL)
+        found = (self._label(family, "model_name") for family in families)
+        return self._server.model_name or next(filter(None, found), "")
+
+    def _label(self, metric: Metric, label: str) -> str:
+        at, of = metric.labels.index(label), metric.labels.index("server")
+        view = self._estate.board.view(self._estate.clock.monotonic())
+        found = (s.labels[at] for s in view.samples(metric) if s.labels[of] == self._server.name)
+        return next(filter(None, found), "")
 
 
 def _serving_plan(settings: Settings, estate: Estate) -> Plan:
