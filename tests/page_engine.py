@@ -22,6 +22,7 @@ class Engine:
         self.completion = (200, b'{"choices": [{"text": "a"}]}')
         self.completions: list[bytes] = []
         self.asked: list[tuple[str, str, dict[str, str]]] = []
+        self.gone = False
         self.hang = threading.Event()
         self.hang.set()
         self.counts = [0] * (len(BOUNDS) + 1)
@@ -33,6 +34,9 @@ class Engine:
             protocol_version = "HTTP/1.1"
 
             def do_GET(self) -> None:
+                if engine.gone:  # a process that has ended keeps no connection
+                    self.close_connection = True
+                    return
                 engine.asked.append(("GET", self.path, dict(self.headers)))
                 if self.path == "/metrics":
                     self._answer(200, engine.page(), "text/plain; version=0.0.4")
@@ -101,6 +105,7 @@ class Engine:
 
     def close(self) -> None:
         """Stop answering, and refuse connections."""
+        self.gone = True
         self.hang.set()
         self._server.shutdown()
         self._server.server_close()
