@@ -123,10 +123,15 @@ class _Section(BaseModel):
         """Take a key with nothing after its colon for one that is not there: Helm writes them."""
         if not isinstance(document, dict):
             return document
-        known = cls.model_fields
+        known = _keys(cls)
         return {
             key: value for key, value in document.items() if value is not None or key not in known
         }
+
+
+def _keys(section: type[BaseModel]) -> list[str]:
+    """Return the keys of a section, as they are written in the file."""
+    return [field.alias or name for name, field in section.model_fields.items()]
 
 
 class _Rated(_Section):
@@ -258,6 +263,8 @@ class ServerSettings(_Section):
     url: str
     engine: str = "auto"
     model_name: str | None = None
+    # `model_config` itself is what pydantic calls the options of a class.
+    model_file: PathText | None = Field(default=None, alias="model_config")
     enabled: bool = True
     interval: Duration | None = Field(default=None, ge=0.1, le=3600)
     timeout: Duration | None = Field(default=None, ge=0.05, le=600)
@@ -523,7 +530,7 @@ def _suggestion(where: list[int | str]) -> str:
             if field is None:
                 return ""
             model = ServerSettings if part == "servers" else field.annotation
-    near = difflib.get_close_matches(str(where[-1]), model.model_fields, 1)
+    near = difflib.get_close_matches(str(where[-1]), _keys(model), 1)
     return f", did you mean {near[0]!r}?" if near else ""
 
 

@@ -34,6 +34,9 @@ from exporter.fetch import HttpFetcher
 from exporter.formats.exposition import Limits
 from exporter.isolate import Isolated, Remembers
 from exporter.reference.accelerators import load as load_accelerators
+from exporter.reference.models import ModelShape
+from exporter.reference.models import load as load_models
+from exporter.reference.models import read_file as read_model
 from exporter.reference.xids import load as load_xids
 from exporter.runner import Schedule
 from exporter.samples import Item, Metric, Released, Sample, Source
@@ -401,15 +404,30 @@ class _Look:
 
 def _serving_plan(settings: Settings, estate: Estate) -> Plan:
     told, objectives = settings.sources.serving, settings.objectives
+    shapes = _shapes(settings.sources.inference)
     kept = _remembering(settings, estate)
     return Plan(
         "derive:serving", c.SERVING,
         Schedule(told.interval, told.deadline, told.max_series),
-        f"{told!r} {objectives!r} {settings.state_directory} {settings.state_interval}",
+        f"{told!r} {objectives!r} {shapes!r} {settings.state_directory} {settings.state_interval}",
         lambda: DerivedSource(
-            serving(told.windows, objectives, _log.warning), estate.board.view, estate.clock, **kept
+            serving(told.windows, objectives, _log.warning, load_models(), shapes),
+            estate.board.view, estate.clock, **kept,
         ),
     )  # fmt: skip
+
+
+def _shapes(inference: InferenceSettings) -> dict[str, ModelShape]:
+    """Return the shapes of the models whose configuration was given, by server."""
+    found: dict[str, ModelShape] = {}
+    for at, server in enumerate(inference.servers):
+        if server.enabled and server.model_file is not None:
+            try:
+                found[server.name] = read_model(Path(server.model_file), server.name)
+            except ValueError as error:
+                where = f"sources.inference.servers.{at}.model_config"
+                raise ConfigError(f"{where}: {error}") from None
+    return found
 
 
 def _remembering(settings: Settings, estate: Estate) -> dict[str, Any]:

@@ -13,11 +13,20 @@ from typing import Any, Protocol, runtime_checkable
 from exporter import catalogue as c
 from exporter.derive.derivation import Derivation
 from exporter.derive.memory import Memory
-from exporter.derive.serving.book import INPUTS, Book
-from exporter.derive.serving.sla import OUTPUTS as SLA_OUTPUTS
-from exporter.derive.serving.sla import Sla
-from exporter.derive.serving.windows import OUTPUTS, Windows
+from exporter.derive.serving import (
+    book,
+    causes,
+    efficiency,
+    goodput,
+    node,
+    sla,
+    stalls,
+    windows,
+)
+from exporter.derive.serving.book import Book
+from exporter.derive.serving.paced import Paced
 from exporter.objectives import Objective
+from exporter.reference.models import Models, ModelShape
 from exporter.samples import Malformed, Sample, View
 
 NAME = "serving"
@@ -52,33 +61,61 @@ class Doubts(Protocol):
         """Take what was restored for older than what was told last."""
 
 
+_MODULES = (windows, efficiency, stalls, sla, goodput, causes)
+"""The parts, in the order in which they are called."""
+
+
 def serving(
-    windows: Sequence[str] = ("5m", "1h"),
+    published: Sequence[str] = ("5m", "1h"),
     objectives: Sequence[Objective] = (),
     tell: Callable[[str], None] = lambda _: None,
+    models: Models = Models(()),  # noqa: B008 - it does not change
+    shapes: Mapping[str, ModelShape] | None = None,
 ) -> Derivation:
-    """Return the derivation; `windows` are those whose percentiles and rates are published.
+    """Return the derivation; `published` are the windows of percentiles, rates and utilization.
 
-    `objectives` are what was promised; `tell` gets a line where buckets do not fit them.
+    `objectives` are what was promised; `tell` gets a line where buckets do not fit them. `models`
+    are those whose shape is known by name, `shapes` those that were given for a server.
     """
-    parts: tuple[Part, ...] = (Windows(windows), Sla(objectives, tell))
-    run = _Serving(Book(), parts)
+    outputs = [metric for module in _MODULES for metric in module.OUTPUTS]
+    run = _Serving(Book(), _parts(published, objectives, tell, models, shapes))
     return Derivation(
         name=NAME,
         group=c.SERVING,
-        inputs=(*INPUTS, c.LLM_SERVER_GPU),
-        outputs=(*OUTPUTS, *SLA_OUTPUTS),
+        inputs=tuple(dict.fromkeys((*book.INPUTS, *sla.INPUTS, *node.INPUTS))),
+        outputs=tuple(dict.fromkeys(outputs)),
         function=run,
         memory=run.memory,
         restore=run.restore,
     )
 
 
+def _parts(
+    published: Sequence[str],
+    objectives: Sequence[Objective],
+    tell: Callable[[str], None],
+    models: Models,
+    shapes: Mapping[str, ModelShape] | None,
+) -> tuple[Part, ...]:
+    hardware, stalled, judge = node.Node(), stalls.Stalls(published), sla.Sla(objectives, tell)
+    return (
+        windows.Windows(published),
+        Paced(efficiency.Efficiency(hardware, models, shapes, published)),
+        Paced(stalled),
+        judge,
+        Paced(goodput.Goodput(objectives)),
+        Paced(
+            causes.Causes(judge.violated, stalled, hardware),
+            lambda kept: (kept.entities(), judge.violated(), stalled.stalled()),
+        ),
+    )
+
+
 class _Serving:
     """Runs the parts over one book."""
 
-    def __init__(self, book: Book, parts: Sequence[Part]) -> None:
-        self._book = book
+    def __init__(self, kept: Book, parts: Sequence[Part]) -> None:
+        self._book = kept
         self._parts = parts
 
     def __call__(self, view: View, _memory: Memory, now: float) -> Iterator[Sample]:

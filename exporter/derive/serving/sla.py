@@ -106,6 +106,14 @@ class _Opinion(NamedTuple):
     samples: tuple[Sample, ...]
 
 
+class Violation(NamedTuple):
+    """An objective that is violated, for which model and server; empty where it is for all."""
+
+    objective: Objective
+    model_name: str
+    server: str
+
+
 _Key = tuple[int, str, str]  # number of the objective, model name, server
 _Part = tuple[str, str, tuple[Entity, ...]]  # model name, server, who that is
 
@@ -177,6 +185,14 @@ class Sla:
                 del self._ledgers[key]
                 self._opinions.pop(key, None)
         self._settle_doubts(now)
+
+    def violated(self) -> list[Violation]:
+        """Return what was violated in the last round."""
+        return [
+            Violation(self._objectives[number], model_name, server)
+            for (number, model_name, server), opinion in self._opinions.items()
+            if opinion.state == "violated"
+        ]
 
     # ------------------------------------------------------------ who is judged
 
