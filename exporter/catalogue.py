@@ -1283,6 +1283,16 @@ FLOPWATCH_DRIVER_SECONDS_TOTAL = Metric(
     "Time that calls into a driver library took; all threads together.",
     ("source",), EXPORTER, "seconds",
 )  # fmt: skip
+FLOPWATCH_STATE_BYTES = Metric(
+    "flopwatch_state_bytes", "gauge",
+    "Size of the file with what the next daemon should know, as last written.",
+    (), EXPORTER, "bytes", "experimental",
+)  # fmt: skip
+FLOPWATCH_STATE_SAVED_TIMESTAMP_SECONDS = Metric(
+    "flopwatch_state_saved_timestamp_seconds", "gauge",
+    "When that file was last written, in Unix seconds.",
+    (), EXPORTER, "seconds", "experimental",
+)  # fmt: skip
 PROCESS_CPU_SECONDS_TOTAL = Metric(
     "process_cpu_seconds_total", "counter", "CPU time of the daemon, user and system.",
     (), EXPORTER, "seconds",

@@ -274,11 +274,26 @@ class ServerSettings(_Section):
     ca_file: PathText | None = None
     insecure_skip_verify: bool = False
     follow_redirects: Literal["same-host", "none", "any"] = "same-host"
+    probe: bool | None = None
+    health_url: str | None = None
+    completion: bool | None = None
+    completion_url: str | None = None
 
-    @field_validator("url")
+    @field_validator("url", "health_url", "completion_url")
     @classmethod
-    def _is_http(cls, value: str) -> str:
-        return page_url(value)
+    def _is_http(cls, value: str | None) -> str | None:
+        return None if value is None else page_url(value)
+
+
+class ProbeSettings(_Section):
+    """Requests of our own, that tell whether servers answer."""
+
+    enabled: bool = True
+    interval: Duration = Field(default="10s", ge=0.1, le=3600)  # type: ignore[assignment]
+    timeout: Duration = Field(default="5s", ge=0.05, le=600)  # type: ignore[assignment]
+    completion: bool = False
+    completion_interval: Duration = Field(default="60s", ge=1, le=3600)  # type: ignore[assignment]
+    completion_timeout: Duration = Field(default="30s", ge=0.05, le=600)  # type: ignore[assignment]
 
 
 class InferenceSettings(_Section):
@@ -293,6 +308,7 @@ class InferenceSettings(_Section):
     max_label: Size = Field(default="1KiB", ge=16, le=1 << 20)  # type: ignore[assignment]
     max_page_series: int = Field(default=20_000, ge=1, le=10_000_000)
     engines_directory: PathText | None = None
+    probe: ProbeSettings = ProbeSettings()
     servers: Annotated[tuple[ServerSettings, ...], BeforeValidator(_list)] = ()
 
     @model_validator(mode="after")
@@ -353,6 +369,8 @@ class Settings(_Section):
     compat: Annotated[
         tuple[Literal["dcgm", "dcgm-4.9", "nvidia_smi"], ...], BeforeValidator(_list)
     ] = ()
+    state_directory: PathText | None = None
+    state_interval: Duration = Field(default="60s", ge=1, le=3600)  # type: ignore[assignment]
     sources: SourcesSettings = SourcesSettings()
     inference_sla: Annotated[tuple[Objective, ...], _objectives(read_inference)] = ()
     training_sla: Annotated[tuple[Objective, ...], _objectives(read_training)] = ()
@@ -369,10 +387,10 @@ class Settings(_Section):
         address(value)
         return value
 
-    @field_validator("root")
+    @field_validator("root", "state_directory")
     @classmethod
-    def _is_absolute(cls, value: str) -> str:
-        if not value.startswith("/"):
+    def _is_absolute(cls, value: str | None) -> str | None:
+        if value is not None and not value.startswith("/"):
             raise ValueError("an absolute path is wanted")
         return value
 

@@ -8,7 +8,7 @@ they are called in order, so that a later one may ask an earlier one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from exporter import catalogue as c
 from exporter.derive.derivation import Derivation
@@ -27,7 +27,7 @@ from exporter.derive.serving.book import Book
 from exporter.derive.serving.paced import Paced
 from exporter.objectives import Objective
 from exporter.reference.models import Models, ModelShape
-from exporter.samples import Sample, View
+from exporter.samples import Malformed, Sample, View
 
 NAME = "serving"
 
@@ -37,6 +37,28 @@ class Part(Protocol):
 
     def __call__(self, book: Book, view: View, now: float, /) -> Iterable[Sample]:
         """Return the samples of this round."""
+
+
+@runtime_checkable
+class Remembers(Protocol):
+    """A part, or the book, that knows what the pages cannot tell again."""
+
+    def memory(self) -> object:
+        """Return it, as of the last round, as JSON can hold it."""
+
+    def restore(self, memory: Any, now: float, age: float) -> None:
+        """Take over what another one remembered `age` seconds ago, before the first round.
+
+        Raises some kind of `ValueError`, `TypeError` or `LookupError` if that is something else.
+        """
+
+
+@runtime_checkable
+class Doubts(Protocol):
+    """A part whose counters may not be told as they were restored."""
+
+    def doubt(self) -> None:
+        """Take what was restored for older than what was told last."""
 
 
 _MODULES = (windows, efficiency, stalls, sla, goodput, causes)
@@ -56,12 +78,15 @@ def serving(
     are those whose shape is known by name, `shapes` those that were given for a server.
     """
     outputs = [metric for module in _MODULES for metric in module.OUTPUTS]
+    run = _Serving(Book(), _parts(published, objectives, tell, models, shapes))
     return Derivation(
         name=NAME,
         group=c.SERVING,
         inputs=tuple(dict.fromkeys((*book.INPUTS, *sla.INPUTS, *node.INPUTS))),
         outputs=tuple(dict.fromkeys(outputs)),
-        function=_Serving(Book(), _parts(published, objectives, tell, models, shapes)),
+        function=run,
+        memory=run.memory,
+        restore=run.restore,
     )
 
 
@@ -97,6 +122,30 @@ class _Serving:
         self._book.observe(view, now)
         for part in self._parts:
             yield from part(self._book, view, now)
+
+    def memory(self) -> dict[str, object]:
+        """Return what book and parts remember, each by the name of its class."""
+        return {name: one.memory() for name, one in self._remembering()}
+
+    def restore(self, memory: object, now: float, age: float, final: bool) -> None:  # noqa: FBT001
+        """Hand each its piece. Raises `Malformed` for those that refuse theirs."""
+        pieces = memory if isinstance(memory, Mapping) else {}
+        refused = [] if pieces else ["no memory of serving"]
+        for name, one in self._remembering():
+            try:
+                if name in pieces:
+                    one.restore(pieces[name], now, age)
+            except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+                refused.append(f"{name}: {type(error).__name__}: {error}")
+            if not final and isinstance(one, Doubts):
+                one.doubt()
+        if refused:
+            raise Malformed(f"not taken over: {'; '.join(refused)}")
+
+    def _remembering(self) -> Iterator[tuple[str, Remembers]]:
+        for one in (self._book, *self._parts):
+            if isinstance(one, Remembers):
+                yield type(one).__name__, one
 
 
 __all__ = ["NAME", "Book", "Part", "serving"]
