@@ -142,8 +142,10 @@ def test_a_window_ends_with_the_reading_that_its_round_saw() -> None:
     """A round that began while a page was read saw the one before; if that is doubtful, none."""
     first, second = page(100.0, 100.5, 0.0), page(101.0, 101.5, 1.0)
     assert found(first, second, page(102.0, 101.9, 1.0))[2:] == [(100.0, 101.0)]
-    assert found(first, second, page(102.0, 102.005, 2.0))[2:] == []
     assert found(first, second, page(102.0, 102.015, 2.0))[2:] == [(100.0, 102.0)]
+    assert found(first, second, page(102.0, 102.005, 1.0))[2:] == []
+    assert found(first, second, page(102.004, 102.005, 1.0))[2:] == [(100.0, 101.0)]
+    assert found(first, second, page(102.004, 102.005, 1.004))[2:] == [(101.0, 102.004)]
 
 
 def test_a_window_that_was_not_worked_out_anew_is_not_judged() -> None:
@@ -157,8 +159,8 @@ def test_what_was_worked_out_tells_by_its_length() -> None:
     """Windows, and objectives by how full their hour is."""
     told = (
         'llm_window_seconds{server="s",window="5m"} 17.25\n'
-        'sla_window_filled_ratio{sla="a",objective="b",tier="",server="",window="1h"} 0.5\n'
-        'sla_window_filled_ratio{sla="a",objective="b",tier="",server="",window="5m"} 1\n'
+        'sla_window_filled_ratio{model_name="",objective="b",server="",sla="a",window="1h"} 0.5\n'
+        'sla_window_filled_ratio{model_name="",objective="b",server="",sla="a",window="5m"} 1\n'
     )
     assert lengths(told) == {"5m": "17.25", "a/b": "0.5"}
 

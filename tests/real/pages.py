@@ -1,9 +1,8 @@
 """The daemon's page, watched while it runs: one for each reading and each round of deriving.
 
-A round may see the reading that the page shows, or, if that came later, the one before; the times
-of both tell which. Not all is worked out in every round. What was tells by how long its window is:
-no two readings are quite equally far apart. Which reading a window began with follows from
-`llm_window_seconds`.
+A round may see the reading that the page shows, or, if that came later, the one before. Not all is
+worked out in every round. What was, and between which readings, tells by `llm_window_seconds`, the
+time between a window's first and last reading: no two are equally far apart to the microsecond.
 """
 
 from __future__ import annotations
@@ -91,6 +90,11 @@ class Page:
         """When the round of deriving began that the page shows."""
         return _of_source(self.body, "last_success_timestamp", "derive:serving") or 0.0
 
+    @cached_property
+    def rounds(self) -> float:
+        """How many rounds of deriving there have been."""
+        return self.value("flopwatch_source_reads_total", source="derive:serving") or 0.0
+
 
 def _of_source(body: str, what: str, source: str) -> float | None:
     name = re.escape(f'flopwatch_source_{what}_seconds{{source="{source}"}}')
@@ -98,12 +102,9 @@ def _of_source(body: str, what: str, source: str) -> float | None:
     return float(found[1]) if found else None
 
 
-_ROUND = 1.5
-"""Seconds between two rounds that follow each other, at most."""
-
 _LENGTHS = re.compile(
     r'^llm_window_seconds\{[^}]*window="(\w+)"\} (\S+)$'
-    r'|^sla_window_filled_ratio\{sla="(\w+)",objective="(\w+)"[^}]*window="1h"\} (\S+)$',
+    r'|^sla_window_filled_ratio\{[^}]*objective="(\w+)"[^}]*sla="(\w+)"[^}]*window="1h"\} (\S+)$',
     re.MULTILINE,
 )
 
@@ -112,7 +113,7 @@ def lengths(body: str) -> dict[str, str]:
     """Return how long each window is, and the hour of each objective (as `sla/objective`)."""
     return {
         window or f"{sla}/{objective}": seconds or ratio
-        for window, seconds, sla, objective, ratio in _LENGTHS.findall(body)
+        for window, seconds, objective, sla, ratio in _LENGTHS.findall(body)
     }
 
 
@@ -154,7 +155,7 @@ class Watch:
             known = former.cut, former.derived
             if status != 200 or page.cut is None or (page.cut, page.derived) == known:
                 continue
-            if 0 < page.derived - former.derived < _ROUND:
+            if page.rounds == former.rounds + 1:
                 have, had = lengths(body), lengths(former.body)
                 page.renewed = frozenset(key for key in have if have[key] != had.get(key))
             self.pages.append(page)
@@ -173,31 +174,56 @@ class Window(NamedTuple):
 _CLOSE = 0.002, 0.05
 """Seconds before and after the start of a round: a reading that came then it saw, or did not."""
 
+_EXACT, _WORSE = 0.002, 5
+"""Seconds by which a window's length may be off, and how much worse any other end must fit."""
+
 
 def windows(pages: Sequence[Page]) -> Iterator[Window]:
     """Yield all windows that were worked out for these pages and began with a reading of them."""
     for at, page in enumerate(pages):
-        last = _seen(pages, at)
-        if last is None:
-            continue
+        ends = list(_ends(pages, at))
         for have, seconds in page.all("llm_window_seconds", server=page.server):
-            if have["window"] in page.renewed:
-                began = last.latest - seconds
-                cuts = (one.cut for one in pages[: at + 1] if one.cut is not None)
-                first = min(cuts, key=lambda cut: abs(cut.latest - began))
-                if abs(first.latest - began) < 0.4:
-                    yield Window(have["window"], first, last, page)
+            if have["window"] not in page.renewed:
+                continue
+            fits = sorted((_fit(pages[: at + 1], end, seconds) for end in ends), key=_error)
+            if fits and fits[0].error < _EXACT:
+                best = fits[0]
+                if len(fits) == 1 or fits[1].error > _WORSE * best.error:
+                    yield Window(have["window"], best.first, best.last, page)
 
 
-def _seen(pages: Sequence[Page], at: int) -> Cut | None:
-    """Return the reading that the round of a page has seen last; None if that is doubtful."""
+class _Fit(NamedTuple):
+    """A guess of a window's first and last reading, and by how many seconds it is off."""
+
+    first: Cut
+    last: Cut
+    error: float
+
+
+def _error(fit: _Fit) -> float:
+    return fit.error
+
+
+def _fit(pages: Sequence[Page], end: Page, seconds: float) -> _Fit:
+    def error(page: Page) -> float:
+        return abs(end.published - page.published - seconds)
+
+    first = min((page for page in pages if page.cut is not None), key=error)
+    assert first.cut is not None and end.cut is not None
+    return _Fit(first.cut, end.cut, error(first))
+
+
+def _ends(pages: Sequence[Page], at: int) -> Iterator[Page]:
+    """Yield the pages whose reading the round of a page may have seen last."""
     derived = pages[at].derived
+    former: Cut | None = None
     for one in reversed(pages[max(0, at - 10) : at + 1]):
+        if one.cut is None or one.cut == former or one.published > derived + _CLOSE[1]:
+            continue
+        former = one.cut
+        yield one
         if one.published < derived - _CLOSE[0]:
-            return one.cut
-        if one.published < derived + _CLOSE[1]:
-            return None
-    return None
+            return
 
 
 def save(pages: list[Page], path: Path) -> None:
