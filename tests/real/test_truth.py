@@ -49,6 +49,12 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return run(tmp_path_factory.mktemp("truth"))
 
 
+@pytest.fixture(scope="module")
+def judged(seen: Run) -> list[Verdict]:
+    """Every percentile of every window of the steady part."""
+    return list(verdicts(seen.steady.pages, seen.steady.records, []))
+
+
 class Verdict(NamedTuple):
     """One published percentile beside the client's: seconds, but for the number `n`."""
 
@@ -141,10 +147,8 @@ def _cell(one: Verdict) -> str:
     return f"{seen} in {1e3 * one.lower:.1f} to {1e3 * one.upper:.1f}: {inside}"
 
 
-def test_percentiles_of_every_window_hold_the_clients(seen: Run) -> None:
+def test_percentiles_of_every_window_hold_the_clients(judged: list[Verdict]) -> None:
     """The client's p50, p90, p95 and p99 of TTFT, ITL, TPOT and E2E are inside the interval."""
-    part = seen.steady
-    judged = list(verdicts(part.pages, part.records, []))
     tell(judged)
 
     assert {(v.signal, v.percentile) for v in judged} == {
@@ -157,10 +161,8 @@ def test_percentiles_of_every_window_hold_the_clients(seen: Run) -> None:
     assert sum(one.held for one in judged) > 0.8 * len(judged)
 
 
-def test_an_interval_of_twice_the_time_would_be_found_wrong(seen: Run) -> None:
+def test_an_interval_of_twice_the_time_would_be_found_wrong(judged: list[Verdict]) -> None:
     """The same check fails for most windows if what is published is twice or half the truth."""
-    part = seen.steady
-    judged = list(verdicts(part.pages, part.records, []))
     for factor in (0.5, 2.0):
         wrong = [
             outside(one.client, factor * one.lower, factor * one.upper) > TRANSPORT
@@ -171,10 +173,9 @@ def test_an_interval_of_twice_the_time_would_be_found_wrong(seen: Run) -> None:
         assert sum(wrong) > 0.5 * len(wrong)
 
 
-def test_the_medians_interval_is_no_wider_than_its_bucket(seen: Run) -> None:
+def test_the_medians_interval_is_no_wider_than_its_bucket(judged: list[Verdict]) -> None:
     """The sum narrows the bucket, and never leaves it."""
-    part = seen.steady
-    medians = [v for v in verdicts(part.pages, part.records, []) if v.percentile == "p50"]
+    medians = [one for one in judged if one.percentile == "p50"]
     assert len(medians) > 500
     for one in medians:
         low, high = bucket(one.bounds, (one.lower + one.upper) / 2)
