@@ -297,7 +297,7 @@ def main() -> None:
     wanted = json.loads(Path(plan).read_text())
     phases = [Phase(**phase) for phase in wanted["phases"]]
     # The client must not wait for the CPU that the server takes, nor for its own garbage.
-    hurry(os.getpid())
+    hurry(os.getpid(), "talks")
     gc.disable()
     assert kind in ("vllm", "llamacpp")
     with Path(out).open("w") as file:

@@ -19,6 +19,7 @@ from typing import NamedTuple, Self
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.real.priority import hurry_thread
 from tests.real.truth import Cut
 from tests.test_daemon import Daemon
 
@@ -74,30 +75,35 @@ class Page:
     @cached_property
     def cut(self) -> Cut | None:
         """When the server's page was read; None while it cannot be."""
-        began = _of_source(self.body, "last_success_timestamp", f"inference:{self.server}")
-        took = self.value("llm_scrape_duration_seconds", server=self.server)
-        return None if began is None or took is None else Cut(began, began + took)
+        name = re.escape(f'llm_scrape_duration_seconds{{server="{self.server}"}}')
+        took = re.search(rf"^{name} (\S+)$", self.body, re.MULTILINE)
+        return None if took is None else Cut(self.read, self.read + float(took[1]))
+
+    @cached_property
+    def read(self) -> float:
+        """When the last reading that succeeded began, though the server may be gone since."""
+        source = f"inference:{self.server}"
+        return _of_source(self.body, "last_success_timestamp_seconds", source) or 0.0
 
     @cached_property
     def published(self) -> float:
         """When the reading that the page shows was there for others to see."""
         source = f"inference:{self.server}"
-        began = _of_source(self.body, "last_success_timestamp", source)
-        return (began or 0.0) + (_of_source(self.body, "read_duration", source) or 0.0)
+        return self.read + (_of_source(self.body, "read_duration_seconds", source) or 0.0)
 
     @cached_property
     def derived(self) -> float:
         """When the round of deriving began that the page shows."""
-        return _of_source(self.body, "last_success_timestamp", "derive:serving") or 0.0
+        return _of_source(self.body, "last_success_timestamp_seconds", "derive:serving") or 0.0
 
     @cached_property
     def rounds(self) -> float:
         """How many rounds of deriving there have been."""
-        return self.value("flopwatch_source_reads_total", source="derive:serving") or 0.0
+        return _of_source(self.body, "reads_total", "derive:serving") or 0.0
 
 
 def _of_source(body: str, what: str, source: str) -> float | None:
-    name = re.escape(f'flopwatch_source_{what}_seconds{{source="{source}"}}')
+    name = re.escape(f'flopwatch_source_{what}{{source="{source}"}}')
     found = re.search(rf"^{name} (\S+)$", body, re.MULTILINE)
     return float(found[1]) if found else None
 
@@ -122,6 +128,7 @@ class Watch:
 
     def __init__(self, daemon: Daemon, server: str) -> None:
         self.pages: list[Page] = []
+        self.reads: set[float] = set()
         self.misses = 0
         self._daemon = daemon
         self._server = server
@@ -144,6 +151,7 @@ class Watch:
             time.sleep(0.1)
 
     def _run(self) -> None:
+        hurry_thread(threading.get_native_id(), "watches")
         former = Page(0.0, "", self._server)
         while not self._ended.wait(0.2):
             try:
@@ -152,8 +160,10 @@ class Watch:
                 self.misses += 1
                 continue
             page = Page(time.time(), body, self._server)
-            known = former.cut, former.derived
-            if status != 200 or page.cut is None or (page.cut, page.derived) == known:
+            if status != 200 or not page.read:
+                continue
+            self.reads.add(page.read)
+            if page.cut is None or (page.cut, page.derived) == (former.cut, former.derived):
                 continue
             if page.rounds == former.rounds + 1:
                 have, had = lengths(body), lengths(former.body)

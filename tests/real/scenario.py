@@ -18,7 +18,8 @@ import yaml
 
 from tests.real.load import Phase, Record
 from tests.real.pages import Page, Watch, restore, save
-from tests.real.truth import Gap
+from tests.real.priority import hurry
+from tests.real.truth import Cut, Gap
 from tests.real.vllm_server import MODEL, Vllm, make_model
 from tests.test_daemon import Daemon, free_port, ready
 
@@ -32,6 +33,10 @@ STEADY = [
 KILLED = [Phase("killed", 400, 1.5, aborts=0.05, bad_model=0.04)]
 KILLED_AFTER, GOES_ON = 40.0, 45.0
 """Seconds of that load before the server is killed, and after the daemon has seen it again."""
+
+READING = 0.1
+"""Seconds that a reading of the server may take."""
+
 CALM = [Phase("calm", 50, 1.5, prompt=(16, 60), output=(1, 8, 32))]
 OBJECTIVES = {
     # Bounds of vLLM's buckets.
@@ -47,20 +52,21 @@ OBJECTIVES = {
 class Part:
     """A stretch of the run: the client's records, and the daemon's pages meanwhile.
 
-    `native` is the server's own page at the end. A server that was killed at `killed` was healthy
-    again at `back` (Unix seconds).
+    `native` is the server's own page at the end. A server that was killed at `killed`, last read at
+    `read` before that, was healthy again at `back` (Unix seconds).
     """
 
     records: list[Record] = field(default_factory=list)
     pages: list[Page] = field(default_factory=list)
     native: str = ""
     killed: float = 0.0
+    read: float = 0.0
     back: float = 0.0
 
     def gaps(self) -> list[Gap]:
         """Return what was counted and never read because the server was killed."""
-        before = [page.cut for page in self.pages if page.cut and page.cut.latest < self.killed]
-        return [Gap(before[-1], self.killed)] if self.killed else []
+        latest = min(self.read + READING, self.killed)
+        return [Gap(Cut(self.read, latest), self.killed)] if self.killed else []
 
 
 @dataclass
@@ -135,6 +141,7 @@ def _killed(server: Vllm, folder: Path, watch: Watch) -> Part:
     _settle(4)
     part.native = server.page()
     _settle(4)
+    part.read = max(read for read in watch.reads if read < part.killed)
     return part
 
 
@@ -175,6 +182,7 @@ def _daemon(folder: Path, server: Vllm, **more: object) -> Daemon:
     command = [sys.executable, "-m", "exporter", "run", "--config", str(file)]
     daemon = Daemon([*command, "--listen", f"127.0.0.1:{port}"], port)
     daemon.wait_for("/-/ready", ready)
+    hurry(daemon.process.pid, "watches")
     return daemon
 
 
@@ -205,7 +213,7 @@ def _save(part: Part, path: Path) -> None:
     save(part.pages, path.with_suffix(".pages.gz"))
     told = {
         "records": [vars(record) for record in part.records],
-        "native": part.native, "killed": part.killed, "back": part.back,
+        "native": part.native, "killed": part.killed, "read": part.read, "back": part.back,
     }  # fmt: skip
     path.with_suffix(".json").write_text(json.dumps(told))
 
@@ -214,4 +222,4 @@ def _restore(path: Path) -> Part:
     told = json.loads(path.with_suffix(".json").read_text())
     records = [Record(**record) for record in told["records"]]
     pages = restore(path.with_suffix(".pages.gz"))
-    return Part(records, pages, told["native"], told["killed"], told["back"])
+    return Part(records, pages, told["native"], told["killed"], told["read"], told["back"])

@@ -154,7 +154,7 @@ def test_percentiles_of_every_window_hold_the_clients(judged: list[Verdict]) -> 
     assert {(v.signal, v.percentile) for v in judged} == {
         (signal, name) for signal in SIGNALS for name in PERCENTILES
     }
-    assert len(judged) > 2000
+    assert len(judged) > 800
     missed = [one for one in judged if one.outside > TRANSPORT]
     assert missed == []
     # What is doubtful must not be so much that nothing could be outside.
@@ -176,7 +176,7 @@ def test_an_interval_of_twice_the_time_would_be_found_wrong(judged: list[Verdict
 def test_the_medians_interval_is_no_wider_than_its_bucket(judged: list[Verdict]) -> None:
     """The sum narrows the bucket, and never leaves it."""
     medians = [one for one in judged if one.percentile == "p50"]
-    assert len(medians) > 500
+    assert len(medians) > 200
     for one in medians:
         low, high = bucket(one.bounds, (one.lower + one.upper) / 2)
         assert low <= one.lower <= one.upper <= high, one
@@ -277,7 +277,7 @@ def test_compliance_is_the_clients_share(seen: Run) -> None:
     part = seen.steady
     judged = list(compliances(part.pages, part.records, []))
     aligned = [one for one in judged if one.aligned]
-    assert 200 < len(aligned) < len(judged)
+    assert 50 < len(aligned) < len(judged)
     for one in judged:
         if one.aligned:
             assert one.lower == one.upper

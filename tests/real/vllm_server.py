@@ -79,8 +79,9 @@ class Vllm:
         On busy cores what the client sees would else be later than what the server measures, by
         any time. The load is the same however fast it is worked off.
         """
-        for process in (psutil.Process(pid), *psutil.Process(pid).children(recursive=True)):
-            hurry(process.pid)
+        hurry(pid, "talks")
+        for engine in psutil.Process(pid).children(recursive=True):
+            hurry(engine.pid, "computes")
 
     def page(self) -> str:
         """Return the server's own metrics page."""
