@@ -106,7 +106,7 @@ def _run(folder: Path) -> tuple[Part, Part, Part]:
                 killed = _killed(server, folder, watch)
                 killed.pages = list(watch.pages)
         finally:
-            daemon.stop()
+            _stop(daemon)
         daemon = _daemon(folder, server)
         try:
             with Watch(daemon, server.name) as watch:
@@ -117,7 +117,7 @@ def _run(folder: Path) -> tuple[Part, Part, Part]:
                 _settle(4)
             restarted.pages = watch.pages
         finally:
-            daemon.stop()
+            _stop(daemon)
     finally:
         server.kill()
     return steady, killed, restarted
@@ -143,6 +143,11 @@ def _killed(server: Vllm, folder: Path, watch: Watch) -> Part:
     _settle(4)
     part.read = max(read for read in watch.reads if read < part.killed)
     return part
+
+
+def _stop(daemon: Daemon) -> None:
+    daemon.stop()
+    daemon.process.communicate()  # closes its pipes
 
 
 def _settle(seconds: float) -> None:
