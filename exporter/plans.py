@@ -39,8 +39,8 @@ from exporter.reference.models import load as load_models
 from exporter.reference.models import read_file as read_model
 from exporter.reference.xids import load as load_xids
 from exporter.runner import Schedule
-from exporter.samples import Item, Metric, Released, Sample, Source
-from exporter.sinks.statefile import StateFile, this_boot
+from exporter.samples import Item, Metric, Released, Remembered, Sample, Source
+from exporter.sinks.statefile import OLDEST, StateFile, this_boot
 from exporter.sources.dcgm_page import DcgmPageSource
 from exporter.sources.derived import DerivedSource
 from exporter.sources.fallback import Fallback
@@ -134,6 +134,7 @@ def plan(settings: Settings, estate: Estate) -> list[Plan]:
 
 
 def _plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
+    _forget(estate)
     sources, root = settings.sources, Path(settings.root)
     shared = settings.root
     if settings.state_directory is not None:
@@ -442,6 +443,14 @@ def _remembering(settings: Settings, estate: Estate) -> dict[str, Any]:
     return {
         "memories": estate.memories, "recall": recall, "keep_every": settings.state_interval,
     }  # fmt: skip
+
+
+def _forget(estate: Estate) -> None:
+    """Drop what servers that have gone for good have left."""
+    oldest = estate.clock.monotonic() - OLDEST
+    for name, one in list(estate.memories.items()):
+        if isinstance(one, Remembered) and one.taken < oldest:
+            estate.memories.pop(name, None)
 
 
 def _state_plan(settings: Settings, directory: Path, estate: Estate) -> Plan:

@@ -62,6 +62,7 @@ sources:
   process: {{interval: {interval}}}
   inference:
     interval: {interval}
+    probe: {{interval: {interval}}}
     servers:
       - {{name: same, url: "{url}"}}
       - {{name: {name}, url: "{url}"}}
@@ -158,7 +159,7 @@ def start_and_stop(url: str, folder: str) -> Iterator[Round]:
     for _ in range(ROUNDS):
         app = App(file, plans=plans)
         app.start()
-        rendered(app, 7)
+        rendered(app, 9)
         assert app.stop()
         del app
         yield measure()
@@ -169,14 +170,14 @@ def reload(url: str, folder: str) -> Iterator[Round]:
     write(file, url, 0)
     app = App(file, plans=plans)
     app.start()
-    rendered(app, 7)
+    rendered(app, 9)
     for number in range(1, ROUNDS + 1):
         write(file, url, number)
         assert app.reload() == ()
-        rendered(app, 7)
+        rendered(app, 9)
         # A server that is retired closes in its own time.
         for thread in threading.enumerate():
-            if thread.name == f"source:inference:{('odd', 'even')[number % 2]}":
+            if thread.name.endswith(f":{('odd', 'even')[number % 2]}"):
                 thread.join(PATIENCE)
         yield measure()
     assert app.stop()

@@ -16,7 +16,7 @@ from exporter.config import ConfigError, Settings, parse
 from exporter.nvml.inventory import gpus_on_bus, has_gpus
 from exporter.plans import Estate, Lent, Plan, plan
 from exporter.runner import Schedule
-from exporter.samples import Item, Released
+from exporter.samples import Item, Released, Remembered
 from exporter.sources.fallback import Fallback
 from tests.fakes import FakeClock
 
@@ -339,3 +339,69 @@ def test_model_config_is_a_key_like_any_other() -> None:
         assert "unknown key" in caught.value.problems[0]
     with pytest.raises(ConfigError, match="did you mean 'model_config'"):
         parse(server.format("model_confg: /x"), "f")
+
+
+# ---------------------------------------------------------------- probes and what is remembered
+
+
+def test_each_server_is_probed_unless_it_says_otherwise() -> None:
+    """Health by default, completions where they are wanted, of all or of one server."""
+    text = """
+sources:
+  inference:
+    probe: {completion: %s}
+    servers:
+      - {name: a, url: "http://127.0.0.1:1/metrics"}
+      - {name: b, url: "http://127.0.0.1:2/metrics", probe: false}
+      - {name: c, url: "http://127.0.0.1:3/metrics", completion: %s}
+      - {name: d, url: "http://127.0.0.1:4/metrics", enabled: false}
+"""
+    off = [name for name in names(text % ("false", "true")) if name.startswith("probe")]
+    assert off == ["probe:a", "probe:c", "probe:c:completion"]
+    on = [name for name in names(text % ("true", "false")) if name.startswith("probe")]
+    assert on == ["probe:a", "probe:a:completion", "probe:c"]
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_probes_token_goes_to_the_servers_own_host_only(kept: bool, tmp_path: Path) -> None:
+    """At another port of it too (Triton), at another host not."""
+    from tests.servers import reply, serving
+
+    (tmp_path / "token").write_text("secret-1")
+    with serving(reply()) as server:
+        host = "127.0.0.1" if kept else "localhost"
+        text = f"""
+sources:
+  inference:
+    servers:
+      - name: a
+        url: http://127.0.0.1:1/metrics
+        token_file: {tmp_path}/token
+        health_url: http://{host}:{server.port}/up?x=1
+"""
+        plans = plan(parse(text, "test"), Estate(FakeClock()))
+        probe = next(one for one in plans if one.name == "probe:a").make()
+        list(probe.read())
+        list(probe.read())
+        probe.close()
+    assert server.requests[0].startswith("GET /up?x=1 ")
+    assert ("secret-1" in server.requests[0]) is kept
+
+
+def test_what_servers_that_are_gone_have_left_is_forgotten() -> None:
+    """An hour after; what others remember, and what is young, stays."""
+    clock = FakeClock(10_000.0)
+    estate = Estate(clock)
+    estate.memories.update(
+        old=Remembered(1, 10_000.0 - 3601), young=Remembered(2, 9_999.0), driver={"n": 1}
+    )
+    plan(parse("", "test"), estate)
+    assert set(estate.memories) == {"young", "driver"}
+
+
+def test_the_state_file_is_read_first_and_written_last() -> None:
+    """Whoever remembers something starts after it and ends before it; the default has none."""
+    assert "state" not in names("")
+    plans = plan(parse("state_directory: /var/lib/flopwatch", "test"), Estate(FakeClock()))
+    assert plans[0].name == "state"
+    assert [one.name for one in plans if one.last] == ["state"]
