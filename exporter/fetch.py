@@ -51,6 +51,14 @@ class Response(NamedTuple):
     body: bytes
 
 
+class Refused(SourceError):  # noqa: N818 - said of the answer
+    """An answer came, and its status is not a success."""
+
+    def __init__(self, status: int, reason: Reason, detail: str) -> None:
+        super().__init__(reason, detail)
+        self.status = status
+
+
 class HttpFetcher:
     """Gets one URL again and again over a kept connection.
 
@@ -89,7 +97,8 @@ class HttpFetcher:
     def get(self) -> Response:
         """Fetch the URL.
 
-        Raises `SourceError` for a status that is not a success, `TimeoutError` at the deadline,
+        Raises `Refused` for a status that is not a success, `SourceError` for a redirect that is
+        not followed and for files that cannot be read, `TimeoutError` at the deadline,
         `ConnectionError` if the server is not there, leaves too early or is not trusted,
         `Malformed` if what it sends is too large or not HTTP.
         """
@@ -245,7 +254,7 @@ class HttpFetcher:
             reason, hint = _meaning(status)
             said = "" if reason == "denied" else _excerpt(answer, budget, secrets)
             text = f"{self._target.shown}: HTTP {status}: {hint}{said}"
-            raise SourceError(reason, text)
+            raise Refused(status, reason, text)
         body = _decoded(answer, self._max_bytes, budget)
         return Response(status, answer.content_type, body)
 

@@ -388,7 +388,10 @@ class FakeApp:
     def reload_if_changed(self) -> None:
         pass
 
-    notice_gpus = reload_if_changed
+    notice_gpus = notice_servers = reload_if_changed
+
+    def servers_changed(self) -> bool:
+        return False
 
 
 @pytest.fixture
