@@ -119,7 +119,8 @@ class Cost:
 
     @property
     def outside(self) -> float:
-        return self.total - self.driver
+        # Driver time is wall time: on a busy machine it may be more than all that the child used.
+        return self.total - min(self.driver, self.child)
 
 
 Costs = dict[int, Cost]

@@ -1142,7 +1142,7 @@ SLA_POSSIBLY_GOOD_EVENTS_TOTAL = Metric(
 SLA_EXCLUDED_EVENTS_TOTAL = Metric(
     "sla_excluded_events_total", "counter",
     "Events that were left out of an objective, by reason (client_abort, client_error,"
-    " not_measured).",
+    " not_measured, restart: under way when the server was restarted).",
     (*_SLA, "reason"), SLA, "", "experimental",
 )  # fmt: skip
 SLA_ERROR_BUDGET_REMAINING_RATIO = Metric(

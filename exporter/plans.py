@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import logging
 import re
 import socket
 import tempfile
@@ -28,7 +29,7 @@ from exporter.config import (
     Settings,
     address,
 )
-from exporter.derive import Derivation, hardware
+from exporter.derive import Derivation, hardware, serving
 from exporter.discovery import (
     FileFinder,
     Finder,
@@ -63,6 +64,8 @@ from exporter.xids import XidLedger
 
 if TYPE_CHECKING:
     from exporter.demo import Demo
+
+_log = logging.getLogger(__name__)
 
 
 class Roster:
@@ -177,6 +180,8 @@ def _plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
         )  # fmt: skip
     if sources.inference.enabled:
         yield from _inference_plans(settings, estate)
+    if sources.serving.enabled and (settings.objectives or _expects_servers(sources.inference)):
+        yield _serving_plan(settings, estate)
 
 
 def _gpu_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
@@ -357,6 +362,12 @@ def _origins(inference: InferenceSettings) -> dict[str, bool]:
     return {"file": bool(inference.files), "local": inference.local is not False}
 
 
+def _expects_servers(inference: InferenceSettings) -> bool:
+    """Tell whether there may be a server to read, now or once it is found."""
+    configured = any(server.enabled for server in inference.servers)
+    return inference.enabled and (configured or any(_origins(inference).values()))
+
+
 def _statics(inference: InferenceSettings) -> tuple[Static, ...]:
     """Return the configured servers; one that is switched off is not to be discovered either."""
     return tuple(Static(one.name, endpoint(one.url)) for one in inference.servers)
@@ -417,6 +428,17 @@ def _discovery_plan(
         lambda: DiscoverySource(
             tuple(finders()), _statics(inference), estate.found, is_ours=is_ours,
             read=sum(server.enabled for server in inference.servers), limit=inference.max_servers,
+        ),
+    )  # fmt: skip
+
+
+def _serving_plan(settings: Settings, estate: Estate) -> Plan:
+    told, objectives = settings.sources.serving, settings.objectives
+    return Plan(
+        "derive:serving", c.SERVING,
+        Schedule(told.interval, told.deadline, told.max_series), f"{told!r} {objectives!r}",
+        lambda: DerivedSource(
+            serving(told.windows, objectives, _log.warning), estate.board.view, estate.clock
         ),
     )  # fmt: skip
 

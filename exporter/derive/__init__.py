@@ -13,6 +13,7 @@ from types import MappingProxyType
 from exporter.derive.derivation import Derivation, Reading, readings
 from exporter.derive.hardware import hardware
 from exporter.derive.memory import HOUR, Integral, Memory, Window
+from exporter.derive.serving import serving
 
 DERIVATIONS: Mapping[str, Callable[..., Derivation]] = MappingProxyType({"hardware": hardware})
 
@@ -26,4 +27,5 @@ __all__ = [
     "Window",
     "hardware",
     "readings",
+    "serving",
 ]
