@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import glob
 import hashlib
 import os
@@ -20,12 +21,21 @@ MAX_BYTES = 1 << 20
 _MOST_FILES = 1000
 
 
+_PATIENCE = 3
+"""Looks at which a file may change each time; the content of the last one counts all the same."""
+
+_NOT_READ = b"not read"
+_GONE = b"gone"
+
+
 @dataclass
 class _Known:
-    """What a file held when it was last sound, and its content then and now."""
+    """What a file held when it was last sound; the content taken up, and that of the last look."""
 
     targets: tuple[Target, ...] = ()
     digest: bytes = b""
+    seen: bytes = b""
+    changes: int = 0
     problem: Exception | None = None
 
 
@@ -33,8 +43,9 @@ class FileFinder:
     """Looks at the files that `patterns` mean; `engines` are the names that a file may use.
 
     A file is read again at each look, and taken up when its content differs: a ConfigMap swaps a
-    link. One that is broken, or cannot be read, keeps the targets that it had; one that is gone
-    has none.
+    link. But for the first look it must have been the same at two of them: the first half of a
+    YAML list is a list too, and port 80 is the first half of 8000. One that is broken, or cannot
+    be read, keeps the targets that it had; one that is gone has none.
     """
 
     origin = "file"
@@ -43,6 +54,7 @@ class FileFinder:
         self._patterns = tuple(patterns)
         self._engines = frozenset(engines)
         self._known: dict[str, _Known] = {}
+        self._first = True
 
     def look(self) -> Look:
         """Return the targets of all files, and a fault for each file that is not sound."""
@@ -57,30 +69,40 @@ class FileFinder:
         if len(paths) > _MOST_FILES:
             many = Malformed(f"{len(paths)} files; only {_MOST_FILES} are read")
             faults.append(Fault.of("files", many))
+        self._first = False
         return Look(tuple(t for file in known.values() for t in file.targets), tuple(faults))
 
     def _paths(self) -> Iterator[str]:
-        """Yield the files in a steady order; a path without wildcards is one, there or not."""
+        """Yield the files in a steady order; a path without wildcards is one, there or not.
+
+        One that is gone is looked at once more: somebody may just be replacing it.
+        """
+        lately = [path for path, file in self._known.items() if file.seen != _GONE]
         for pattern in self._patterns:
-            found = sorted(glob.glob(pattern))  # noqa: PTH207 - a pattern has no root
-            yield from found
-            if not found and not glob.has_magic(pattern):
+            if glob.has_magic(pattern):
+                found = glob.glob(pattern)  # noqa: PTH207 - a pattern has no root
+                yield from sorted({*found, *fnmatch.filter(lately, pattern)})
+            else:
                 yield pattern
 
     def _read(self, path: str, file: _Known) -> None:
-        """Take up what is in a file if that is news."""
+        """Take up what is in a file if that is news, and no longer changes."""
+        data, digest, problem = b"", _NOT_READ, None
         try:
             data = _content(path)
+            digest = hashlib.sha256(data).digest()
         except FileNotFoundError as error:
-            file.targets, file.digest, file.problem = (), b"", error
-            return
+            digest, problem = _GONE, error
         except (OSError, Malformed) as error:
-            file.digest, file.problem = b"", error
+            problem = error
+        file.changes = 0 if self._first or digest == file.seen else file.changes + 1
+        file.seen = digest
+        if 0 < file.changes < _PATIENCE or (digest == file.digest and problem is None):
             return
-        digest = hashlib.sha256(data).digest()
-        if digest != file.digest:
-            file.digest = digest
-            file.problem = self._taken_up(path, file, data)
+        file.digest, file.changes = digest, 0
+        if digest == _GONE:
+            file.targets = ()
+        file.problem = problem or self._taken_up(path, file, data)
 
     def _taken_up(self, path: str, file: _Known, data: bytes) -> Exception | None:
         """Keep the targets of a sound file; return what is wrong with any other."""

@@ -24,6 +24,12 @@ def finder(*patterns: Path) -> FileFinder:
     return FileFinder([str(pattern) for pattern in patterns], ["vllm"])
 
 
+def settled(files: FileFinder) -> Look:
+    """Look twice: what is new counts when it is still the same."""
+    files.look()
+    return files.look()
+
+
 def test_files_are_found_by_pattern_and_read_by_ending(tmp_path: Path) -> None:
     """JSON and YAML; one that comes later is found, one that goes takes its targets along."""
     (tmp_path / "b.json").write_text(listing("b:1"))
@@ -35,7 +41,7 @@ def test_files_are_found_by_pattern_and_read_by_ending(tmp_path: Path) -> None:
 
     (tmp_path / "c.json").write_text(listing("c:1"))
     (tmp_path / "b.json").unlink()
-    look = files.look()
+    look = settled(files)
     assert urls(look) == ["http://c:1/metrics", "http://a:1/metrics"]
     assert look.faults == ()
 
@@ -72,6 +78,7 @@ def test_a_broken_file_keeps_its_targets_and_says_why(
     files = finder(file)
     before = files.look().targets
     file.write_bytes(content)
+    assert files.look() == Look(before)
     for _ in range(2):
         look = files.look()
         assert look.targets == before
@@ -80,7 +87,7 @@ def test_a_broken_file_keeps_its_targets_and_says_why(
         assert said in fault.detail
 
     file.write_text(listing("c:1"))
-    look = files.look()
+    look = settled(files)
     assert urls(look) == ["http://c:1/metrics"]
     assert look.faults == ()
 
@@ -97,12 +104,12 @@ def test_a_file_that_cannot_be_read_keeps_its_targets(tmp_path: Path) -> None:
         else:
             file.unlink()
         put()
-        look = files.look()
+        look = settled(files)
         assert look.targets == before
         assert [fault.part for fault in look.faults] == [str(file)]
     file.unlink()
     file.write_text(listing("a:1"))
-    assert files.look() == Look(before)
+    assert settled(files) == Look(before)
 
 
 def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
@@ -124,4 +131,78 @@ def test_a_swapped_link_is_noticed(tmp_path: Path) -> None:
     assert urls(files.look()) == ["http://a:1/metrics"]
     (tmp_path / "new").symlink_to("2")
     (tmp_path / "new").rename(tmp_path / "data")
-    assert urls(files.look()) == ["http://b:1/metrics"]
+    assert urls(settled(files)) == ["http://b:1/metrics"]
+
+
+YAML = """\
+- targets: ["a:8000", "b:8000"]
+  labels: {flopwatch_engine: vllm}
+- targets:
+  - c:8001
+- targets:
+  - d:8002
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("t.yml", YAML, YAML.replace("d:8002", "e:9000")),
+        ("t.json", listing("a:1", "b:8000"), listing("a:2", "c:8000")),
+    ],
+)
+def test_a_half_written_file_keeps_the_former_list(
+    name: str, old: str, new: str, tmp_path: Path
+) -> None:
+    """Wherever the writer was when we looked; the first lines of a YAML list are a list too."""
+    file = tmp_path / name
+    for end in range(len(new)):
+        file.write_text(old)
+        files = finder(tmp_path / "t.*")
+        before = files.look()
+        file.write_text(new[:end])
+        assert files.look() == before, new[:end]
+        file.write_text(new)
+        files.look()
+        after = files.look()
+        assert after.faults == ()
+        assert urls(after) == urls(finder(file).look()) != urls(before)
+
+
+def test_a_file_that_is_being_replaced_keeps_its_targets(tmp_path: Path) -> None:
+    """Editors move the old one away first; the order of files, hence of names, stays."""
+    for name in "ab":
+        (tmp_path / f"{name}.json").write_text(listing(f"{name}:1", flopwatch_name="chat"))
+    files = finder(tmp_path / "*.json")
+    before = files.look()
+    (tmp_path / "a.json").rename(tmp_path / "a.json~")
+    assert files.look() == before
+    (tmp_path / "a.json~").rename(tmp_path / "a.json")
+    assert files.look() == before
+    assert files.look() == before
+
+
+def test_a_file_that_changes_at_each_look_is_taken_up_all_the_same(tmp_path: Path) -> None:
+    """Some write the time into it."""
+    file = tmp_path / "a.yml"
+    file.write_text("- targets: [a:1]")
+    files = finder(file)
+    files.look()
+    seen = []
+    for number in range(7):
+        file.write_text(f"- targets: [b:{number + 1}]")
+        (one,) = files.look().targets
+        seen.append(one.name)
+    assert seen == ["a:1", "a:1", "b:3", "b:3", "b:3", "b:6", "b:6"]
+
+
+def test_a_bad_file_costs_no_other(tmp_path: Path) -> None:
+    """Those that are sound count; the fault names the one that is not, and where."""
+    (tmp_path / "a.json").write_text(listing("a:1"))
+    (tmp_path / "b.yml").write_text("- targets: [b:1]\n- targets: ['b 2']\n")
+    (tmp_path / "c.yml").write_text("- targets: [c:1]\n")
+    look = finder(tmp_path / "*.json", tmp_path / "*.yml").look()
+    assert urls(look) == ["http://a:1/metrics", "http://c:1/metrics"]
+    (fault,) = look.faults
+    assert fault.part == str(tmp_path / "b.yml")
+    assert "line 2: 'b 2' is not an address" in fault.detail
