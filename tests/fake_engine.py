@@ -3,7 +3,7 @@
     python /somewhere/vllm serve MODEL --port 8000 --page FILE [--state FILE] [--log FILE]
 
 It serves the recorded page with another model's name in it. While the file `--state` holds a
-number it answers with that status. Each request is a line in the file `--log`.
+number it answers with that status. Each connection and each request is a line in the file `--log`.
 """
 
 import argparse
@@ -24,13 +24,24 @@ options = parser.parse_args()
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 
 
+def note(line: str) -> None:
+    if options.log is not None:
+        with options.log.open("a") as log:
+            log.write(f"{line}\n")
+
+
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
+    def setup(self) -> None:
+        note("connected")
+        super().setup()
+
+    def parse_request(self) -> bool:
+        note(" ".join(self.raw_requestline.decode("latin-1").split()[:2]))
+        return super().parse_request()
+
     def do_GET(self) -> None:
-        if options.log is not None:
-            with options.log.open("a") as log:
-                log.write(f"{self.command} {self.path}\n")
         status = 200
         if options.state is not None and options.state.exists():
             status = int(options.state.read_text() or 200)

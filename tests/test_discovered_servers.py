@@ -65,7 +65,8 @@ def write(folder: Path, inference: str) -> None:
     (folder / "flopwatch.yaml").write_text(
         "reload: {watch: 1s}\n"
         "sources: {network: {enabled: false}, host: {enabled: false}, process: {enabled: false},"
-        f" nvml: {{enabled: false}}, inference: {{{FAST}, {inference}}}}}\n"
+        " nvml: {enabled: false}, serving: {interval: 200ms},"
+        f" inference: {{{FAST}, {inference}}}}}\n"
     )
 
 
@@ -126,11 +127,87 @@ def test_what_is_not_an_engine_is_never_asked(
     known = engine()
     daemon = start(f"local: auto, ports: [{stranger.port}, {known.port}]")
     daemon.wait_for("/metrics", has(f'server="local:{known.port}"'))
-    assert stranger.asked == []
+    assert stranger.connections == 0
     assert (
         daemon.value('flopwatch_samples_dropped_total{reason="max_servers",source="discovery"}')
         is None
     )
+
+
+def test_a_server_in_a_file_has_derived_series_and_loses_them(
+    start: Callable[[str], Daemon], engine: Callable[..., Engine], tmp_path: Path
+) -> None:
+    """It comes, has traffic, changes its model, restarts with counters at less, and goes."""
+    shown, file = tmp_path / "page", tmp_path / "targets.yml"
+    recorded = VLLM.read_text()
+    shown.write_text(recorded)
+    file.write_text("[]\n")
+    daemon = start(f"local: false, files: ['{file}']")
+    daemon.wait_for("/metrics", has('llm_discovered_servers{origin="file"} 0'))
+    page = daemon.wait_for("/metrics", has('flopwatch_source_up{source="derive:serving"} 1'))
+    assert serving_families(page) == {"llm_discovered_servers"}
+
+    one = engine(page=shown)
+    listed = f"- targets: ['127.0.0.1:{one.port}']\n  labels: {{__flopwatch_name: chat}}\n"
+    file.write_text(listed)
+    page = daemon.wait_for("/metrics", has('llm_window_filled_ratio{server="chat",window="5m"}'))
+    assert 'direction="output",engine="vllm",model_name="m1",model_version="",' in page
+    assert 'percentile="p50"' not in page, "what was before the first look is nobody's window"
+
+    shown.write_text(grown(recorded, 3))
+    page = daemon.wait_for("/metrics", has('percentile="p50"'))
+    assert rates(page, "m1") and min(rates(page, "m1")) > 0
+    assert 'percentile="p99"' in page, "450 requests came to their first token"
+
+    shown.write_text(grown(recorded, 3).replace("mid-llama", "mid-llama-next"))
+    daemon.wait_for("/metrics", has('model_name="m1-next"'))
+    page = daemon.wait_for("/metrics", lacks('model_name="m1"'))
+
+    one.end()
+    daemon.wait_for("/metrics", lacks('model_name="m1-next"'))
+    assert 'flopwatch_source_up{source="inference:chat"} 0' in daemon.get("/metrics")[1]
+    shown.write_text(recorded)
+    two = engine(page=shown, port=one.port)
+    daemon.wait_for("/metrics", has('llm_output_tokens_per_second{engine="vllm",model_name="m1"'))
+    shown.write_text(grown(recorded, 2))
+    page = daemon.wait_for("/metrics", lambda *_: min(rates(daemon.get("/metrics")[1], "m1")) > 0)
+    assert negative(page) == []
+    assert set(two.asked) == {"GET /metrics"}
+
+    file.write_text("[]\n")
+    page = daemon.wait_for("/metrics", lacks('server="chat"'))
+    page = daemon.wait_for("/metrics", lacks("llm_node_"))
+    assert serving_families(page) == {"llm_discovered_servers"}
+    assert "inference:chat" not in page
+    assert daemon.stop()[0] == 0
+
+
+def grown(page: str, factor: int) -> str:
+    """Return a page of vLLM after so many times the traffic."""
+
+    def line(text: str) -> str:
+        name, _, value = text.rpartition(" ")
+        if not name.startswith("vllm:") or "_created" in name or "_info" in name:
+            return text
+        return f"{name} {float(value) * factor}"
+
+    return "".join(line(text) + "\n" for text in page.splitlines())
+
+
+def rates(page: str, model: str) -> list[float]:
+    """Return the output tokens per second of a model, of all windows."""
+    found = re.findall(
+        rf'^llm_output_tokens_per_second\{{.*model_name="{model}".*\}} (\S+)$', page, re.MULTILINE
+    )
+    return [float(value) for value in found]
+
+
+def negative(page: str) -> list[str]:
+    return [line for line in page.splitlines() if re.search(r"^llm_.* -[0-9]", line)]
+
+
+def serving_families(page: str) -> set[str]:
+    return set(re.findall(r"^(llm_\w+)", page, re.MULTILINE))
 
 
 def test_files_are_taken_up_and_a_broken_one_changes_nothing(

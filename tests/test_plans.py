@@ -267,6 +267,10 @@ def test_a_folder_that_may_not_be_looked_at_has_nothing_in_it(
     assert has_gpus(tmp_path)
 
 
+OFF = "{name: a, url: 'http://h:1/m', enabled: false}"
+PROMISED = "training_sla: {job_start_latency_p95: '< 5 minutes'}\n"
+
+
 # ---- servers that are found ------------------------------------------------------------------
 
 
@@ -323,6 +327,39 @@ def test_a_server_that_is_switched_off_is_not_found_either() -> None:
     estate.found.publish([local(8001, "8@1")])
     off = "servers: [{name: a, url: 'http://localhost:8001/metrics', enabled: false}]"
     assert inference_plans(estate, off) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "runs"),
+    [
+        ("", True),
+        ("sources: {inference: {local: false, files: [/t]}}", True),
+        ("sources: {inference: {local: false, servers: [{name: a, url: 'http://h:1/m'}]}}", True),
+        ("sources: {inference: {local: false}}", False),
+        (f"sources: {{inference: {{local: false, servers: [{OFF}]}}}}", False),
+        ("sources: {inference: {enabled: false, files: [/t]}}", False),
+        ("sources: {serving: {enabled: false}}", False),
+        (f"{PROMISED}sources: {{inference: {{local: false}}}}", True),
+        (f"{PROMISED}sources: {{inference: {{enabled: false}}}}", True),
+    ],
+)
+def test_what_is_derived_from_servers_runs_where_there_may_be_one(text: str, runs: bool) -> None:
+    """It runs before the first server is found; and where something was promised of servers."""
+    planned = plan(parse(text, "test"), Estate(FakeClock()))
+    assert ("derive:serving" in [one.name for one in planned]) == runs
+
+
+def test_a_server_that_is_found_does_not_restart_what_is_derived_from_servers() -> None:
+    """Its windows of an hour would begin anew."""
+    estate = Estate(FakeClock())
+
+    def derived() -> list[str]:
+        planned = plan(parse("", "test"), estate)
+        return [one.fingerprint for one in planned if one.name == "derive:serving"]
+
+    before = derived()
+    estate.found.publish([local(8000, "7@1"), local(8001, "8@1")])
+    assert derived() == before != []
 
 
 @pytest.mark.parametrize("news", ["gpu", "server"])

@@ -87,7 +87,8 @@ class FileFinder:
 
     def _read(self, path: str, file: _Known) -> None:
         """Take up what is in a file if that is news, and no longer changes."""
-        data, digest, problem = b"", _NOT_READ, None
+        data, digest = b"", _NOT_READ
+        problem: Exception | None = None
         try:
             data = _content(path)
             digest = hashlib.sha256(data).digest()

@@ -79,6 +79,14 @@ class Engine:
 
     @property
     def asked(self) -> list[str]:
+        """Method and path of all that was asked, whatever it was."""
+        return [line for line in self._noted() if line != "connected"]
+
+    @property
+    def connections(self) -> int:
+        return self._noted().count("connected")
+
+    def _noted(self) -> list[str]:
         return self._log.read_text().splitlines() if self._log.exists() else []
 
     def end(self) -> None:
@@ -141,6 +149,7 @@ def test_a_server_is_found_by_its_process_and_asked_once(engine: Callable[..., E
         identity=f"{one.process.pid}@{start.start}",
     )  # fmt: skip
     assert one.asked == ["GET /metrics"]
+    assert one.connections == 1
 
 
 def test_a_server_that_ends_is_gone_and_another_at_its_port_is_another(
@@ -163,7 +172,7 @@ def test_a_program_of_another_name_is_not_asked(engine: Callable[..., Engine]) -
     """Not even one that serves an engine's page."""
     one = engine(program="webserver")
     assert on(finder().look().targets, one.port) == []
-    assert one.asked == []
+    assert one.connections == 0
 
 
 def test_other_ports_of_an_engine_are_left_alone(tmp_path: Path) -> None:
@@ -273,7 +282,7 @@ def test_llamacpp_is_not_asked_unless_that_is_permitted(
     local = finder()
     for _ in range(3):
         assert on(local.look().targets, one.port) == []
-    assert one.asked == []
+    assert one.connections == 0
     assert f"port {one.port} is not read: llamacpp" in caplog.text
     assert "allow_destructive_read: true permits it" in caplog.text
 
@@ -292,7 +301,7 @@ def test_a_listed_port_is_asked_whoever_listens_there(engine: Callable[..., Engi
     """With `local: true`; without it only engines' processes are."""
     one = engine(program="webserver")
     assert on(finder(one.port).look().targets, one.port) == []
-    assert one.asked == []
+    assert one.connections == 0
     (found,) = on(finder(one.port, anyone=True).look().targets, one.port)
     assert found.name == f"local:{one.port}"
     assert one.asked == ["GET /metrics"]
