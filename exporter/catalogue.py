@@ -744,8 +744,9 @@ LLM_WAITING_REQUESTS = Metric(
 )  # fmt: skip
 LLM_REQUESTS_TOTAL = Metric(
     "llm_requests_total", "counter",
-    "Requests by how they ended (stop, length, abort, error, rejected ...). Whether aborted"
-    " requests are in it depends on the engine: see llm_source_info.",
+    "Requests by how they ended: stop, length or success; cancelled by the client; abort, error,"
+    " rejected; invalid ones, which nobody could have served. Whether aborted requests are in it"
+    " depends on the engine: see llm_source_info.",
     ("model_name", "model_version", "outcome", "engine", "server"), SERVING,
 )  # fmt: skip
 LLM_HTTP_RESPONSES_TOTAL = Metric(

@@ -142,9 +142,8 @@ class Prober:
             fetcher.close()
 
     def _judged(self, body: bytes, *, known: bool) -> Answer:
-        prefixes = [prefix for engine in self._engines for prefix in engine.prefixes]
-        shape = Reader(prefixes, self._limits).read(body).shape
-        engine = detect(self._engines, (*shape.index, *shape.types))
+        telling = [name for engine in self._engines for name in engine.telling]
+        engine = detect(self._engines, Reader(telling, self._limits).read(body).shape)
         if engine is None:
             # Some engines show their metrics after the first request only.
             return Answer("later" if known else "never", "no metrics of an engine that is known")
