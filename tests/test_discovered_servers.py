@@ -140,7 +140,7 @@ def test_a_server_in_a_file_has_derived_series_and_loses_them(
     """It comes, has traffic, changes its model, restarts with counters at less, and goes."""
     shown, file = tmp_path / "page", tmp_path / "targets.yml"
     recorded = VLLM.read_text()
-    shown.write_text(recorded)
+    put(shown, recorded)
     file.write_text("[]\n")
     daemon = start(f"local: false, files: ['{file}']")
     daemon.wait_for("/metrics", has('llm_discovered_servers{origin="file"} 0'))
@@ -154,24 +154,27 @@ def test_a_server_in_a_file_has_derived_series_and_loses_them(
     assert 'direction="output",engine="vllm",model_name="m1",model_version="",' in page
     assert 'percentile="p50"' not in page, "what was before the first look is nobody's window"
 
-    shown.write_text(grown(recorded, 3))
+    put(shown, grown(recorded, 3))
     page = daemon.wait_for("/metrics", has('percentile="p50"'))
     assert rates(page, "m1") and min(rates(page, "m1")) > 0
     assert 'percentile="p99"' in page, "450 requests came to their first token"
 
-    shown.write_text(grown(recorded, 3).replace("mid-llama", "mid-llama-next"))
+    put(shown, grown(recorded, 3).replace("mid-llama", "mid-llama-next"))
     daemon.wait_for("/metrics", has('model_name="m1-next"'))
     page = daemon.wait_for("/metrics", lacks('model_name="m1"'))
 
     one.end()
     daemon.wait_for("/metrics", lacks('model_name="m1-next"'))
     assert 'flopwatch_source_up{source="inference:chat"} 0' in daemon.get("/metrics")[1]
-    shown.write_text(recorded)
+    later = re.sub(r"(?m)^(process_start_time_seconds) .*", r"\1 1.8e9", recorded)
+    put(shown, later)
     two = engine(page=shown, port=one.port)
     daemon.wait_for("/metrics", has('llm_output_tokens_per_second{engine="vllm",model_name="m1"'))
-    shown.write_text(grown(recorded, 2))
+    put(shown, grown(later, 2))
     page = daemon.wait_for("/metrics", lambda *_: min(rates(daemon.get("/metrics")[1], "m1")) > 0)
     assert negative(page) == []
+    assert 'llm_resets_total{server="chat"} 1' in page
+    assert "llm_anomalies_total{" not in page
     assert set(two.asked) == {"GET /metrics"}
 
     file.write_text("[]\n")
@@ -180,6 +183,13 @@ def test_a_server_in_a_file_has_derived_series_and_loses_them(
     assert serving_families(page) == {"llm_discovered_servers"}
     assert "inference:chat" not in page
     assert daemon.stop()[0] == 0
+
+
+def put(file: Path, text: str) -> None:
+    """Write a page that is never seen half-written."""
+    new = file.with_suffix(".new")
+    new.write_text(text)
+    new.replace(file)
 
 
 def grown(page: str, factor: int) -> str:
