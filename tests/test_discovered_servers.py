@@ -279,7 +279,7 @@ def test_a_reload_keeps_what_was_found_and_a_configured_server_takes_over(
     page = daemon.wait_for("/metrics", has('flopwatch_source_up{source="inference:chat"} 1'))
     page = daemon.wait_for("/metrics", lacks(local))
     assert series(page, "chat")
-    assert 'llm_discovered_servers{origin="static"} 1' in page
+    daemon.wait_for("/metrics", has('llm_discovered_servers{origin="static"} 1'))
 
     write(tmp_path, "local: false")
     page = daemon.wait_for("/metrics", lacks('server="chat"'))
