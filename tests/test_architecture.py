@@ -67,7 +67,7 @@ ROOMS = {
     # Where inference servers are looked for: finders know neither sources nor plans.
     "discovery": Room(("samples", "clock", "formats.*", "discovery.*")),
     "formats.filesd": Room(("samples",), ("yaml",)),
-    "sinks": Room(("samples", "clock")),
+    "sinks": Room(("samples", "catalogue", "clock")),
     "board": Room(("samples",)),
     "runner": Room(("samples", "clock", "board")),
     "isolate": Room(("samples", "clock", "catalogue", "sources")),

@@ -1,7 +1,7 @@
 """An application with names of ours is scraped by us and by Prometheus: rules count it once.
 
-All of it is real: the application is written with prometheus_client as the specification has it, the
-daemon reads it, Prometheus reads both and evaluates the rules that we ship, faster than they say.
+All of it is real: the application is written with prometheus_client as the specification has it,
+the daemon reads it, Prometheus reads both and evaluates the rules that we ship, over seconds.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def settled(query: Query, expression: str, seconds: float = 60) -> dict[str, flo
     """Return what is answered once there is an answer and the rates have come in."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
-        if found := query(expression):
+        if query(expression):
             threading.Event().wait(15)
             return query(expression)
         threading.Event().wait(0.5)

@@ -15,7 +15,7 @@ from exporter import catalogue as c
 from exporter.derive import Memory
 from exporter.derive.serving import serving
 from exporter.derive.serving.book import Book
-from exporter.derive.serving.sla import INPUTS, OUTPUTS, Sla
+from exporter.derive.serving.sla import INPUTS, OUTPUTS, Sla, Violation
 from exporter.derive.serving.tally import is_served
 from exporter.engines import load_engines
 from exporter.objectives import Objective, read_inference, read_slas, read_training
@@ -548,6 +548,19 @@ def test_nothing_at_all_is_undetermined_and_has_no_counters() -> None:
     assert node.state("ttft_p95") == "undetermined"
     assert node.get(c.SLA_EVENTS_TOTAL, "ttft_p95") is None
     assert node.get(c.SLA_WINDOW_FILLED_RATIO, "ttft_p95") is None
+
+
+def test_other_parts_can_ask_what_is_violated_and_by_whom() -> None:
+    """Only of the server whose requests are late, and only as long as they are."""
+    objective = replace(SEED[1], per="server", minimum_events=1)
+    node = Node([objective], Server("a"), Server("b"))
+    assert node.sla.violated() == []
+    for server, ttft in zip(node.servers, (0.05, 2.0), strict=True):
+        server.serve(20, ttft=ttft)
+    node.after()
+    assert node.sla.violated() == [Violation(objective, "", "b")]
+    node.run(310)
+    assert node.sla.violated() == []
 
 
 def test_one_slow_request_of_three_is_not_an_outage() -> None:
