@@ -63,7 +63,8 @@ sources:
   process: {{interval: {interval}}}
   inference:
     interval: {interval}
-    probe: {{interval: {interval}}}
+    timeout: 30s  # a busy machine is not what this is about
+    probe: {{interval: {interval}, timeout: 30s}}
     local: false  # whatever real servers this machine has
     files: ["{targets}"]
     discovery_interval: {interval}
