@@ -1,7 +1,7 @@
 """An application with names of ours is scraped by us and by Prometheus: rules count it once.
 
-All of it is real: the application is written with prometheus_client as the specification has it, the
-daemon reads it, Prometheus reads both and evaluates the rules that we ship, faster than they say.
+All of it is real: the application is written with prometheus_client as the specification has it,
+the daemon reads it, Prometheus reads both and evaluates the rules that we ship, over seconds.
 """
 
 from __future__ import annotations

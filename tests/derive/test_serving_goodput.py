@@ -157,6 +157,27 @@ def test_few_requests_are_not_enough() -> None:
     assert goodput([objective], told) == {}
 
 
+def test_a_server_that_fails_all_its_requests_is_not_left_out() -> None:
+    """100 in time at a, 100 refused at b before anything could be measured: a half, not all."""
+    nothing = observed(0, 0.3)
+    both = [
+        page(entity("a"), outcomes={"stop": 100}, ttft=mixed((100, 0.3))),
+        page(entity("b"), outcomes={"stop": 0, "error": 100}, ttft=nothing),
+    ]
+    said = goodput([TTFT], *both)
+    assert get(said, c.SLA_GOODPUT_LOWER_RATIO, window="5m") == pytest.approx(0.5)
+    assert get(said, c.SLA_GOODPUT_UPPER_RATIO, window="5m") == pytest.approx(0.5)
+
+
+def test_a_server_that_measures_no_latency_has_no_part() -> None:
+    both = [
+        page(entity("a"), outcomes={"stop": 100}, ttft=mixed((90, 0.3), (10, 0.7))),
+        page(entity("b", engine="llamacpp"), outcomes={"stop": 100}),
+    ]
+    said = goodput([TTFT], *both)
+    assert get(said, c.SLA_GOODPUT_UPPER_RATIO, window="5m") == pytest.approx(0.9)
+
+
 # ---------------------------------------------------------------- which objectives, which servers
 
 

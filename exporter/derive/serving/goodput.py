@@ -121,15 +121,16 @@ def _pools(book: Book, group: _Group, window: str) -> dict[tuple[str, str], _Poo
             o for o in group.objectives if o.selects(entity.model_name, entity.server)
         )
         shares = {one.signal: _share(book, entity, window, one) for one in asked}
-        seen = max((share.n for share in shares.values() if share is not None), default=0.0)
+        measured = [share.n for share in shares.values() if share is not None]
         seconds = book.seconds(entity.server, window)
-        if not seen or seconds <= 0:
+        if not measured or seconds <= 0:
             continue
         # HTTP codes are a server's: with several models on it nobody knows whose they are.
         alone = sum(other.server == entity.server for other in entities) == 1
         ends = census.count(group.ends, Scope(entity.server, (entity,), alone), window)
         requests = Requests() if ends is None else ends.requests
-        served = _served(requests, book.histogram(c.LLM_E2E_SECONDS, entity, window), seen)
+        finished = book.histogram(c.LLM_E2E_SECONDS, entity, window)
+        served = _served(requests, finished, max(measured))
         model = entity.model_name if "model" in group.scopes else ""
         server = entity.server if "server" in group.scopes else ""
         pool = pools.setdefault((model, server), _Pool())
