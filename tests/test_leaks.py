@@ -66,6 +66,7 @@ sources:
     local: false  # whatever real servers this machine has
     files: ["{targets}"]
     discovery_interval: {interval}
+    probe: {{interval: {interval}}}
     servers:
       - {{name: same, url: "{url}"}}
       - {{name: {name}, url: "{url}"}}
@@ -165,7 +166,7 @@ def start_and_stop(url: str, folder: str) -> Iterator[Round]:
     for _ in range(ROUNDS):
         app = App(file, plans=plans)
         app.start()
-        rendered(app, 8)
+        rendered(app, 10)
         assert app.stop()
         del app
         yield measure()
@@ -176,14 +177,15 @@ def reload(url: str, folder: str) -> Iterator[Round]:
     write(file, url, 0)
     app = App(file, plans=plans)
     app.start()
-    rendered(app, 8)
+    rendered(app, 10)
     for number in range(1, ROUNDS + 1):
         write(file, url, number)
         assert app.reload() == ()
-        rendered(app, 8)
+        rendered(app, 10)
         # A server that is retired closes in its own time.
+        gone = ("odd", "even")[number % 2]
         for thread in threading.enumerate():
-            if thread.name == f"source:inference:{('odd', 'even')[number % 2]}":
+            if thread.name in (f"source:inference:{gone}", f"source:probe:{gone}"):
                 thread.join(PATIENCE)
         yield measure()
     assert app.stop()
