@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from exporter.derive.derivation import Derivation, Reading, readings
+from exporter.derive.derivation import Derivation
 from exporter.derive.hardware import hardware
 from exporter.derive.memory import HOUR, Integral, Memory, Window
 
@@ -22,8 +22,6 @@ __all__ = [
     "Derivation",
     "Integral",
     "Memory",
-    "Reading",
     "Window",
     "hardware",
-    "readings",
 ]

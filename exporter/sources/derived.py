@@ -6,11 +6,11 @@ So what is derived gets timing, health and a status row like everything else tha
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from exporter.clock import Clock
 from exporter.derive import Derivation, Memory
-from exporter.samples import Batch, Drop, Fault, Sample, View
+from exporter.samples import Batch, Brought, View, in_columns
 
 
 class DerivedSource:
@@ -33,17 +33,17 @@ class DerivedSource:
         self._inputs = frozenset(derivation.inputs)
         self._steady = derivation.steady
         self._seen: list[Batch] = []
-        self._said: list[Sample] = []
+        self._said = Batch()
 
-    def read(self) -> Iterable[Sample | Fault | Drop]:
+    def read(self) -> Brought:
         """Derive once from what is fresh now; nothing where an input is missing."""
         now = self._clock.monotonic()
         view = self._view(now)
-        if self._steady and not self._moved(view):
-            return self._said
-        self._memory.begin(now)
-        self._said = list(self._function(view, self._memory, now))
-        return self._said
+        if not self._steady or self._moved(view):
+            self._memory.begin(now)
+            said = list(self._function(view, self._memory, now))
+            self._said = in_columns(said, self._said.shape)
+        return Brought(self._said)
 
     def _moved(self, view: View) -> bool:
         """Tell whether there is a new reading among the inputs, or one has become too old."""
