@@ -219,7 +219,10 @@ class _Board(NamedTuple):
 
     def first(self, places: Sequence[_Place]) -> _Place | None:
         """Return the first of some places where there is a finite number."""
-        return next((place for place in places if math.isfinite(self.at(place))), None)
+        for place in places:
+            if math.isfinite(self.at(place)):
+                return place
+        return None
 
     def value(self, places: Sequence[_Place]) -> float | None:
         """Return the first finite number in some places."""
