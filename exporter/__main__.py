@@ -400,7 +400,8 @@ def _check(options: argparse.Namespace) -> int:
     names = ", ".join(
         one.name if one.name in here else f"{one.name} (where there is a GPU)" for one in plans
     )
-    _print(f"{options.file}: fine; sources: {names}")
+    promised = (f"  {objective.describe()}" for objective in settings.objectives)
+    _print(f"{options.file}: fine; sources: {names}", *promised)
     return 0
 
 

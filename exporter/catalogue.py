@@ -20,6 +20,7 @@ GPU = "gpu"
 HOST = "host"
 NIC = "nic"
 SERVING = "serving"
+SLA = "sla"
 XID = "xid"
 
 # ---------------------------------------------------------------- host: what diagnosis needs
@@ -775,6 +776,428 @@ LLM_SCRAPE_DURATION_SECONDS = Metric(
     "Time that the last read of the server's own metrics page took, network included: what our"
     " reading may cost the server.",
     ("server",), SERVING, "seconds",
+)  # fmt: skip
+
+LLM_SERVER_START_TIME_SECONDS = Metric(
+    "llm_server_start_time_seconds", "gauge",
+    "When the server process was started, in Unix seconds, where its page or its answer tells.",
+    ("engine", "server"), SERVING, "seconds", "experimental",
+)  # fmt: skip
+LLM_SERVER_RANKS = Metric(
+    "llm_server_ranks", "gauge",
+    "Data-parallel ranks (or other parts) that the server's page adds up to one series.",
+    ("engine", "server"), SERVING, "", "experimental",
+)  # fmt: skip
+LLM_SERVER_GPU = Metric(
+    "llm_server_gpu", "gauge",
+    "1 for each GPU that a server works on, as far as that is configured or can be seen.",
+    ("server", "gpu", "uuid"), SERVING, "", "experimental",
+)  # fmt: skip
+LLM_PREFILL_TOKENS_TOTAL = Metric(
+    "llm_prefill_tokens_total", "counter",
+    "Prompt tokens that were computed: those found in a cache are left out.",
+    _LLM, SERVING, "", "experimental",
+)  # fmt: skip
+LLM_FINISHED_INPUT_TOKENS_TOTAL = Metric(
+    "llm_finished_input_tokens_total", "counter",
+    "Prompt tokens of requests that have finished, counted at their end.",
+    _LLM, SERVING, "", "experimental",
+)  # fmt: skip
+LLM_FINISHED_OUTPUT_TOKENS_TOTAL = Metric(
+    "llm_finished_output_tokens_total", "counter",
+    "Output tokens of requests that have finished, counted at their end.",
+    _LLM, SERVING, "", "experimental",
+)  # fmt: skip
+LLM_REQUEST_DURATION_SECONDS_TOTAL = Metric(
+    "llm_request_duration_seconds_total", "counter",
+    "End-to-end time summed over requests, of engines that have no histogram of it.",
+    _LLM, SERVING, "seconds", "experimental",
+)  # fmt: skip
+LLM_REQUEST_QUEUEING_SECONDS_TOTAL = Metric(
+    "llm_request_queueing_seconds_total", "counter",
+    "Waiting time summed over requests, of engines that have no histogram of it.",
+    _LLM, SERVING, "seconds", "experimental",
+)  # fmt: skip
+LLM_ENGINE_STEPS_TOTAL = Metric(
+    "llm_engine_steps_total", "counter", "Forward passes of the engine.",
+    _LLM, SERVING, "", "experimental",
+)  # fmt: skip
+LLM_DRAFT_TOKENS_TOTAL = Metric(
+    "llm_draft_tokens_total", "counter", "Tokens proposed by speculative decoding.",
+    _LLM, SERVING, "", "experimental",
+)  # fmt: skip
+LLM_ACCEPTED_DRAFT_TOKENS_TOTAL = Metric(
+    "llm_accepted_draft_tokens_total", "counter", "Proposed tokens that were accepted.",
+    _LLM, SERVING, "", "experimental",
+)  # fmt: skip
+LLM_CONCURRENCY_LIMIT = Metric(
+    "llm_concurrency_limit", "gauge",
+    "Requests that the server works on at the same time at most, where it says so.",
+    _LLM, SERVING, "", "experimental",
+)  # fmt: skip
+LLM_KV_CACHE_CAPACITY_TOKENS = Metric(
+    "llm_kv_cache_capacity_tokens", "gauge", "Tokens that the KV cache can hold.",
+    _LLM, SERVING, "", "experimental",
+)  # fmt: skip
+LLM_ESTIMATED_GPU_FLOPS_TOTAL = Metric(
+    "llm_estimated_gpu_flops_total", "counter",
+    "Floating-point operations for each GPU as the engine itself estimates them; absent while that"
+    " is switched off.",
+    _LLM, SERVING, "", "experimental",
+)  # fmt: skip
+LLM_ESTIMATED_GPU_READ_BYTES_TOTAL = Metric(
+    "llm_estimated_gpu_read_bytes_total", "counter",
+    "Bytes read from each GPU's memory as the engine itself estimates them; absent while that is"
+    " switched off.",
+    _LLM, SERVING, "bytes", "experimental",
+)  # fmt: skip
+LLM_ESTIMATED_GPU_WRITTEN_BYTES_TOTAL = Metric(
+    "llm_estimated_gpu_written_bytes_total", "counter",
+    "Bytes written to each GPU's memory as the engine itself estimates them; absent while that is"
+    " switched off.",
+    _LLM, SERVING, "bytes", "experimental",
+)  # fmt: skip
+LLM_RETRIES_TOTAL = Metric(
+    "llm_retries_total", "counter",
+    "Attempts to serve a request again elsewhere, by how they ended (success, failure); gateways"
+    " only.",
+    ("model_name", "model_version", "outcome", "engine", "server"), SERVING, "", "experimental",
+)  # fmt: skip
+LLM_PROBES_TOTAL = Metric(
+    "llm_probes_total", "counter",
+    "Probes that we sent to a server: kind (health, completion), outcome (success, failure).",
+    ("server", "kind", "outcome"), SERVING, "", "experimental",
+)  # fmt: skip
+LLM_PROBE_UP = Metric(
+    "llm_probe_up", "gauge", "1 if the last probe of this kind succeeded, else 0.",
+    ("server", "kind"), SERVING, "", "experimental",
+)  # fmt: skip
+LLM_PROBE_DURATION_SECONDS = Metric(
+    "llm_probe_duration_seconds", "gauge", "Time that the last probe of this kind took.",
+    ("server", "kind"), SERVING, "seconds", "experimental",
+)  # fmt: skip
+LLM_DISCOVERED_SERVERS = Metric(
+    "llm_discovered_servers", "gauge",
+    "Inference servers that are read, by how they became known (static, file, local, kubernetes).",
+    ("origin",), SERVING, "", "experimental",
+)  # fmt: skip
+
+# Derived from the above over rolling windows. A `window` is 1m, 5m, 30m or 1h; how much of it has
+# been seen yet is `llm_window_filled_ratio`.
+
+_SIGNAL = (*_LLM, "signal", "percentile", "window")
+_NODE_SIGNAL = ("model_name", "signal", "percentile", "window")
+
+LLM_WINDOW_FILLED_RATIO = Metric(
+    "llm_window_filled_ratio", "gauge",
+    "Share of a window for which there are readings of the server: below 1 after a start.",
+    ("server", "window"), SERVING, "ratio", "experimental",
+)  # fmt: skip
+LLM_WINDOW_SECONDS = Metric(
+    "llm_window_seconds", "gauge",
+    "Time between the first and the last reading that a window is made of.",
+    ("server", "window"), SERVING, "seconds", "experimental",
+)  # fmt: skip
+LLM_LATENCY_QUANTILE_SECONDS = Metric(
+    "llm_latency_quantile_seconds", "gauge",
+    "Quantile of a latency (signal: ttft, tpot, itl, e2e, queue) over a window, by interpolation"
+    " between the bounds of the engine's buckets. The true value lies between"
+    " llm_latency_quantile_lower_seconds and ..._upper_seconds. Absent with fewer than 1/(1-q)"
+    " observations.",
+    _SIGNAL, SERVING, "seconds", "experimental",
+)  # fmt: skip
+LLM_LATENCY_QUANTILE_LOWER_SECONDS = Metric(
+    "llm_latency_quantile_lower_seconds", "gauge",
+    "The least that the quantile can be, by the buckets and the sum of the observations.",
+    _SIGNAL, SERVING, "seconds", "experimental",
+)  # fmt: skip
+LLM_LATENCY_QUANTILE_UPPER_SECONDS = Metric(
+    "llm_latency_quantile_upper_seconds", "gauge",
+    "The most that the quantile can be, by the buckets and the sum of the observations.",
+    _SIGNAL, SERVING, "seconds", "experimental",
+)  # fmt: skip
+LLM_LATENCY_MEAN_SECONDS = Metric(
+    "llm_latency_mean_seconds", "gauge",
+    "Mean of a latency over a window. `method` is `exact` where the engine sums it up, `derived`"
+    " where it comes from other sums.",
+    (*_LLM, "signal", "window", "method"), SERVING, "seconds", "experimental",
+)  # fmt: skip
+LLM_LATENCY_OBSERVATIONS = Metric(
+    "llm_latency_observations", "gauge", "Observations of a latency within a window.",
+    (*_LLM, "signal", "window"), SERVING, "", "experimental",
+)  # fmt: skip
+LLM_NODE_LATENCY_QUANTILE_SECONDS = Metric(
+    "llm_node_latency_quantile_seconds", "gauge",
+    "The same over all servers of this node that serve a model; only where there are several."
+    " Bounds: llm_node_latency_quantile_lower_seconds and ..._upper_seconds.",
+    _NODE_SIGNAL, SERVING, "seconds", "experimental",
+)  # fmt: skip
+LLM_NODE_LATENCY_QUANTILE_LOWER_SECONDS = Metric(
+    "llm_node_latency_quantile_lower_seconds", "gauge",
+    "The least that llm_node_latency_quantile_seconds can be.",
+    _NODE_SIGNAL, SERVING, "seconds", "experimental",
+)  # fmt: skip
+LLM_NODE_LATENCY_QUANTILE_UPPER_SECONDS = Metric(
+    "llm_node_latency_quantile_upper_seconds", "gauge",
+    "The most that llm_node_latency_quantile_seconds can be.",
+    _NODE_SIGNAL, SERVING, "seconds", "experimental",
+)  # fmt: skip
+LLM_REQUESTS_PER_SECOND = Metric(
+    "llm_requests_per_second", "gauge", "Requests that ended, for each second of a window.",
+    (*_LLM, "window"), SERVING, "", "experimental",
+)  # fmt: skip
+LLM_INPUT_TOKENS_PER_SECOND = Metric(
+    "llm_input_tokens_per_second", "gauge", "Prompt tokens for each second of a window.",
+    (*_LLM, "window"), SERVING, "", "experimental",
+)  # fmt: skip
+LLM_OUTPUT_TOKENS_PER_SECOND = Metric(
+    "llm_output_tokens_per_second", "gauge", "Generated tokens for each second of a window.",
+    (*_LLM, "window"), SERVING, "", "experimental",
+)  # fmt: skip
+LLM_OUTPUT_TOKENS_PER_SECOND_PER_GPU = Metric(
+    "llm_output_tokens_per_second_per_gpu", "gauge",
+    "Generated tokens for each second of a window and each GPU of the server.",
+    (*_LLM, "window"), SERVING, "", "experimental",
+)  # fmt: skip
+LLM_PEAK_ACTIVE_REQUESTS = Metric(
+    "llm_peak_active_requests", "gauge",
+    "The most requests that were seen in work at the same time within a window.",
+    (*_LLM, "window"), SERVING, "", "experimental",
+)  # fmt: skip
+LLM_PREFIX_CACHE_HIT_RATIO = Metric(
+    "llm_prefix_cache_hit_ratio", "gauge",
+    "Share of the prompt tokens looked up in a window that were in the prefix cache.",
+    (*_LLM, "window"), SERVING, "ratio", "experimental",
+)  # fmt: skip
+LLM_QUEUE_TIME_RATIO = Metric(
+    "llm_queue_time_ratio", "gauge",
+    "Share of the end-to-end time of the requests of a window that they spent waiting.",
+    (*_LLM, "window"), SERVING, "ratio", "experimental",
+)  # fmt: skip
+LLM_NODE_REQUESTS_PER_SECOND = Metric(
+    "llm_node_requests_per_second", "gauge",
+    "Requests that ended on this node, for each second of a window.",
+    ("model_name", "window"), SERVING, "", "experimental",
+)  # fmt: skip
+LLM_NODE_INPUT_TOKENS_PER_SECOND = Metric(
+    "llm_node_input_tokens_per_second", "gauge",
+    "Prompt tokens of this node, for each second of a window.",
+    ("model_name", "window"), SERVING, "", "experimental",
+)  # fmt: skip
+LLM_NODE_OUTPUT_TOKENS_PER_SECOND = Metric(
+    "llm_node_output_tokens_per_second", "gauge",
+    "Tokens generated on this node, for each second of a window.",
+    ("model_name", "window"), SERVING, "", "experimental",
+)  # fmt: skip
+LLM_RESETS_TOTAL = Metric(
+    "llm_resets_total", "counter",
+    "Times that a server's counters began anew: it was restarted.",
+    ("server",), SERVING, "", "experimental",
+)  # fmt: skip
+LLM_ANOMALIES_TOTAL = Metric(
+    "llm_anomalies_total", "counter",
+    "Increases that were left out because they make no sense, by kind: buckets (they shrank), sum"
+    " (outside of what the buckets allow), layout (other bounds), ranks (a rank came or went),"
+    " decrease (a counter fell though the server was not restarted).",
+    ("server", "kind"), SERVING, "", "experimental",
+)  # fmt: skip
+LLM_ABORTED_REQUESTS_TOTAL = Metric(
+    "llm_aborted_requests_total", "counter",
+    "Requests whose client went away after the first token, derived where the engine hides them"
+    " (first tokens less finished requests less those in work).",
+    _LLM, SERVING, "", "experimental",
+)  # fmt: skip
+LLM_WASTED_TOKENS_TOTAL = Metric(
+    "llm_wasted_tokens_total", "counter",
+    "Tokens generated for requests that were aborted, derived (generated less those of finished"
+    " requests; settled whenever the server has nothing in work).",
+    _LLM, SERVING, "", "experimental",
+)  # fmt: skip
+LLM_STALLED = Metric(
+    "llm_stalled", "gauge",
+    "1 while requests wait and no token has been generated for a minute, else 0.",
+    _LLM, SERVING, "", "experimental",
+)  # fmt: skip
+LLM_LITTLE_QUOTIENT = Metric(
+    "llm_little_quotient", "gauge",
+    "Mean of the requests seen in work over what Little's law expects (rate times mean time in"
+    " work). Far from 1: the engine's gauge is stale, or observations are lost.",
+    (*_LLM, "window"), SERVING, "", "experimental",
+)  # fmt: skip
+LLM_PREFILL_MFU_RATIO = Metric(
+    "llm_prefill_mfu_ratio", "gauge",
+    "Model FLOP/s utilization while prompts are computed: operations of the computed prompt tokens"
+    " over the peak of the server's GPUs for the time spent in prefill.",
+    (*_LLM, "window", "method", "peak"), SERVING, "ratio", "experimental",
+)  # fmt: skip
+LLM_DECODE_MBU_RATIO = Metric(
+    "llm_decode_mbu_ratio", "gauge",
+    "Memory bandwidth utilization while tokens are generated: weights and KV cache read over the"
+    " peak bandwidth of the server's GPUs.",
+    (*_LLM, "window", "method", "peak"), SERVING, "ratio", "experimental",
+)  # fmt: skip
+LLM_MFU_RATIO = Metric(
+    "llm_mfu_ratio", "gauge",
+    "Model FLOP/s utilization over a whole window, idle time included. `method` tells who counted"
+    " the operations: engine (its own estimate) or model (from the model's shape).",
+    (*_LLM, "window", "method", "peak"), SERVING, "ratio", "experimental",
+)  # fmt: skip
+LLM_MBU_RATIO = Metric(
+    "llm_mbu_ratio", "gauge",
+    "Memory bandwidth utilization over a whole window, idle time included; `method` as above.",
+    (*_LLM, "window", "method", "peak"), SERVING, "ratio", "experimental",
+)  # fmt: skip
+LLM_TOKENS_PER_JOULE = Metric(
+    "llm_tokens_per_joule", "gauge",
+    "Generated tokens for each joule that the GPUs of the server used within a window.",
+    (*_LLM, "window"), SERVING, "", "experimental",
+)  # fmt: skip
+
+# ---------------------------------------------------------------- sla: what was promised
+# An objective is pooled over all servers unless it is stated for each model or server; then these
+# labels say for which, and are empty otherwise.
+
+_SLA = ("sla", "objective", "tier", "model_name", "server")
+
+SLA_OBJECTIVE_INFO = Metric(
+    "sla_objective_info", "info",
+    "An objective as it is evaluated: its signal, and its target in words.",
+    ("sla", "objective", "tier", "signal", "statement"), SLA, "", "experimental",
+)  # fmt: skip
+SLA_TARGET_RATIO = Metric(
+    "sla_target_ratio", "gauge", "Share of events that must be good.",
+    ("sla", "objective", "tier"), SLA, "ratio", "experimental",
+)  # fmt: skip
+SLA_THRESHOLD_SECONDS = Metric(
+    "sla_threshold_seconds", "gauge", "The longest time that counts as good.",
+    ("sla", "objective", "tier"), SLA, "seconds", "experimental",
+)  # fmt: skip
+SLA_THRESHOLD_TOKENS_PER_SECOND = Metric(
+    "sla_threshold_tokens_per_second", "gauge", "The least rate of tokens that counts as good.",
+    ("sla", "objective", "tier"), SLA, "", "experimental",
+)  # fmt: skip
+SLA_THRESHOLD_ALIGNED = Metric(
+    "sla_threshold_aligned", "gauge",
+    "1 if the threshold is a bound of the engine's buckets, so that compliance is exact; 0 if it"
+    " lies between two and compliance has bounds.",
+    _SLA, SLA, "", "experimental",
+)  # fmt: skip
+SLA_MEASURED_SECONDS = Metric(
+    "sla_measured_seconds", "gauge",
+    "The time that the objective's share of events stays below, over a window (a quantile, by"
+    " interpolation).",
+    (*_SLA, "window"), SLA, "seconds", "experimental",
+)  # fmt: skip
+SLA_MEASURED_RATIO = Metric(
+    "sla_measured_ratio", "gauge",
+    "The measured value of an objective that is itself a ratio (uptime, error rate ...).",
+    (*_SLA, "window"), SLA, "ratio", "experimental",
+)  # fmt: skip
+SLA_MEASURED_TOKENS_PER_SECOND = Metric(
+    "sla_measured_tokens_per_second", "gauge", "The measured rate of tokens over a window.",
+    (*_SLA, "window"), SLA, "", "experimental",
+)  # fmt: skip
+SLA_COMPLIANCE_RATIO = Metric(
+    "sla_compliance_ratio", "gauge",
+    "Share of the events of a window that were good. Where the threshold lies between two bounds"
+    " this is by interpolation; the truth lies between sla_compliance_lower_ratio and"
+    " sla_compliance_upper_ratio.",
+    (*_SLA, "window"), SLA, "ratio", "experimental",
+)  # fmt: skip
+SLA_COMPLIANCE_LOWER_RATIO = Metric(
+    "sla_compliance_lower_ratio", "gauge", "The least that compliance can be.",
+    (*_SLA, "window"), SLA, "ratio", "experimental",
+)  # fmt: skip
+SLA_COMPLIANCE_UPPER_RATIO = Metric(
+    "sla_compliance_upper_ratio", "gauge", "The most that compliance can be.",
+    (*_SLA, "window"), SLA, "ratio", "experimental",
+)  # fmt: skip
+SLA_COMPLIANT = Metric(
+    "sla_compliant", "gauge",
+    "1 if the objective is met over a window, 0 if it is violated; absent with too few events and"
+    " while the buckets do not tell.",
+    (*_SLA, "window"), SLA, "", "experimental",
+)  # fmt: skip
+SLA_STATE = Metric(
+    "sla_state", "gauge",
+    "1 for the state that an objective is in (met, violated, undetermined), 0 for the others.",
+    (*_SLA, "state"), SLA, "", "experimental",
+)  # fmt: skip
+SLA_EVENTS_TOTAL = Metric(
+    "sla_events_total", "counter",
+    "Events that count for an objective: offered requests (served, aborted by us, rejected,"
+    " failed), probes, or seconds with demand.",
+    _SLA, SLA, "", "experimental",
+)  # fmt: skip
+SLA_GOOD_EVENTS_TOTAL = Metric(
+    "sla_good_events_total", "counter", "Of these, those that were good for certain.",
+    _SLA, SLA, "", "experimental",
+)  # fmt: skip
+SLA_POSSIBLY_GOOD_EVENTS_TOTAL = Metric(
+    "sla_possibly_good_events_total", "counter",
+    "Of these, those that may have been good: all but the certainly bad. Equal to"
+    " sla_good_events_total where the threshold is a bound.",
+    _SLA, SLA, "", "experimental",
+)  # fmt: skip
+SLA_EXCLUDED_EVENTS_TOTAL = Metric(
+    "sla_excluded_events_total", "counter",
+    "Events that were left out of an objective, by reason (client_abort, client_error,"
+    " not_measured, restart: under way when the server was restarted).",
+    (*_SLA, "reason"), SLA, "", "experimental",
+)  # fmt: skip
+SLA_ERROR_BUDGET_REMAINING_RATIO = Metric(
+    "sla_error_budget_remaining_ratio", "gauge",
+    "What is left of the bad events that the target allows within a window: 1 untouched, 0 used"
+    " up, below 0 overdrawn. By the certainly bad events.",
+    (*_SLA, "window"), SLA, "ratio", "experimental",
+)  # fmt: skip
+SLA_BURN_RATE = Metric(
+    "sla_burn_rate", "gauge",
+    "Bad share over allowed bad share within a window: at 1 the budget just lasts. By the certainly"
+    " bad events: what a page should rest on.",
+    (*_SLA, "window"), SLA, "", "experimental",
+)  # fmt: skip
+SLA_BURN_RATE_UPPER = Metric(
+    "sla_burn_rate_upper", "gauge",
+    "The same by all events that may have been bad: what a ticket may rest on.",
+    (*_SLA, "window"), SLA, "", "experimental",
+)  # fmt: skip
+SLA_BREACH_SECONDS_TOTAL = Metric(
+    "sla_breach_seconds_total", "counter", "Time for which an objective has been violated.",
+    _SLA, SLA, "seconds", "experimental",
+)  # fmt: skip
+SLA_BREACH_CAUSE = Metric(
+    "sla_breach_cause", "gauge",
+    "While an objective is violated: the top contributor that can be seen (queue, prefill,"
+    " preemption, kv_cache_full, gpu_throttled, link_errors, errors, stall, unknown), with the"
+    " evidence in words.",
+    (*_SLA, "cause", "evidence"), SLA, "", "experimental",
+)  # fmt: skip
+SLA_WINDOW_FILLED_RATIO = Metric(
+    "sla_window_filled_ratio", "gauge",
+    "Share of a window for which there are events or readings: below 1 after a start.",
+    (*_SLA, "window"), SLA, "ratio", "experimental",
+)  # fmt: skip
+SLA_GOODPUT_LOWER_RATIO = Metric(
+    "sla_goodput_lower_ratio", "gauge",
+    "The least share of requests that can have met all latency objectives of an SLA (Frechet"
+    " bound; the engines' histograms do not tell which request was slow in what).",
+    ("sla", "tier", "model_name", "server", "window"), SLA, "ratio", "experimental",
+)  # fmt: skip
+SLA_GOODPUT_UPPER_RATIO = Metric(
+    "sla_goodput_upper_ratio", "gauge",
+    "The largest share of requests that can have met all latency objectives of an SLA.",
+    ("sla", "tier", "model_name", "server", "window"), SLA, "ratio", "experimental",
+)  # fmt: skip
+SLA_GOODPUT_LOWER_REQUESTS_PER_SECOND = Metric(
+    "sla_goodput_lower_requests_per_second", "gauge",
+    "The least rate of requests that can have met all latency objectives of an SLA.",
+    ("sla", "tier", "model_name", "server", "window"), SLA, "", "experimental",
+)  # fmt: skip
+SLA_GOODPUT_UPPER_REQUESTS_PER_SECOND = Metric(
+    "sla_goodput_upper_requests_per_second", "gauge",
+    "The largest rate of requests that can have met all latency objectives of an SLA.",
+    ("sla", "tier", "model_name", "server", "window"), SLA, "", "experimental",
 )  # fmt: skip
 
 # ---------------------------------------------------------------- exporter: the daemon itself

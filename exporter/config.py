@@ -12,7 +12,7 @@ import difflib
 import ipaddress
 import os
 import re
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -24,10 +24,13 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    PlainValidator,
     ValidationError,
     field_validator,
     model_validator,
 )
+
+from exporter.objectives import Objective, SlaError, read_inference, read_slas, read_training
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
@@ -295,6 +298,15 @@ class InferenceSettings(_Section):
         return self
 
 
+class ServingSettings(_Timed):
+    """What is computed from inference servers: percentiles, rates, over rolling windows."""
+
+    windows: Annotated[tuple[Literal["1m", "5m", "30m", "1h"], ...], BeforeValidator(_list)] = (
+        "5m",
+        "1h",
+    )
+
+
 class SourcesSettings(_Section):
     """All sources."""
 
@@ -307,6 +319,7 @@ class SourcesSettings(_Section):
     network: NetworkSettings = NetworkSettings()
     process: ProcessSettings = ProcessSettings()
     inference: InferenceSettings = InferenceSettings()
+    serving: ServingSettings = ServingSettings()
 
 
 class ReloadSettings(_Section):
@@ -314,6 +327,11 @@ class ReloadSettings(_Section):
 
     watch: Duration = Field(default="10s", ge=0, le=3600)  # type: ignore[assignment]
     http: bool = False
+
+
+def _objectives(read: Callable[[object], tuple[Objective, ...]]) -> PlainValidator:
+    """Return a validator of a section of objectives; its default is no objective."""
+    return PlainValidator(lambda value: read(None if value == () else value))
 
 
 class Settings(_Section):
@@ -329,6 +347,14 @@ class Settings(_Section):
         tuple[Literal["dcgm", "dcgm-4.9", "nvidia_smi"], ...], BeforeValidator(_list)
     ] = ()
     sources: SourcesSettings = SourcesSettings()
+    inference_sla: Annotated[tuple[Objective, ...], _objectives(read_inference)] = ()
+    training_sla: Annotated[tuple[Objective, ...], _objectives(read_training)] = ()
+    sla: Annotated[tuple[Objective, ...], _objectives(read_slas)] = ()
+
+    @property
+    def objectives(self) -> tuple[Objective, ...]:
+        """All that was promised."""
+        return (*self.inference_sla, *self.training_sla, *self.sla)
 
     @field_validator("listen")
     @classmethod
@@ -451,6 +477,9 @@ def _problems(error: ValidationError) -> Iterator[tuple[str, str]]:
     for problem in error.errors(include_url=False):
         where = [at for at in problem["loc"] if at != "[key]"]  # pydantic's word for "this key"
         key = ".".join(map(str, where)) or "(top)"
+        if isinstance(wrong := problem.get("ctx", {}).get("error"), SlaError):
+            yield from ((".".join((key, *path)), reason) for path, reason in wrong.problems)
+            continue
         match problem["type"]:
             case "extra_forbidden":
                 reason = "unknown key" + _suggestion(where)

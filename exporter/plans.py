@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import re
 import socket
 import tempfile
@@ -26,7 +27,7 @@ from exporter.config import (
     ServerSettings,
     Settings,
 )
-from exporter.derive import Derivation, hardware
+from exporter.derive import Derivation, hardware, serving
 from exporter.engines import Engine, EngineError, load_engines
 from exporter.fetch import HttpFetcher
 from exporter.formats.exposition import Limits
@@ -47,6 +48,8 @@ from exporter.xids import XidLedger
 
 if TYPE_CHECKING:
     from exporter.demo import Demo
+
+_log = logging.getLogger(__name__)
 
 
 class Roster:
@@ -138,7 +141,10 @@ def _plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
             repr(process), ProcessSource,
         )  # fmt: skip
     if sources.inference.enabled:
-        yield from _server_plans(sources.inference, estate.clock)
+        servers = list(_server_plans(sources.inference, estate.clock))
+        yield from servers
+        if servers and sources.serving.enabled:
+            yield _serving_plan(settings, estate)
 
 
 def _gpu_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
@@ -280,6 +286,17 @@ def _server_plans(inference: InferenceSettings, clock: Clock) -> Iterator[Plan]:
             common + repr(server),
             _server_maker(inference, at, engines, clock),
         )  # fmt: skip
+
+
+def _serving_plan(settings: Settings, estate: Estate) -> Plan:
+    told, objectives = settings.sources.serving, settings.objectives
+    return Plan(
+        "derive:serving", c.SERVING,
+        Schedule(told.interval, told.deadline, told.max_series), f"{told!r} {objectives!r}",
+        lambda: DerivedSource(
+            serving(told.windows, objectives, _log.warning), estate.board.view, estate.clock
+        ),
+    )  # fmt: skip
 
 
 def _server_maker(

@@ -54,18 +54,8 @@ class _Round(Generic[T]):
         self._results: dict[str, T | BaseException] = {}
         self._finished: queue.SimpleQueue[None] = queue.SimpleQueue()
 
-    def work(self) -> None:
-        """Do jobs until all have been begun. What a job raises is its result."""
-        while (begun := self._begin()) is not None:
-            name, job = begun
-            result: T | BaseException
-            try:
-                result = job()
-            except BaseException as error:  # noqa: BLE001 - handed on to whoever waits
-                result = error
-            self._end(name, result)
-
-    def _begin(self) -> tuple[str, Callable[[], T]] | None:
+    def begin(self) -> tuple[str, Callable[[], T]] | None:
+        """Return a job to do now, by its name, if one is left."""
         with self._lock:
             if not self.left:
                 return None
@@ -73,7 +63,8 @@ class _Round(Generic[T]):
             self._away[name] = self._unfinished[name] = self._clock.monotonic()
             return name, job
 
-    def _end(self, name: str, result: T | BaseException) -> None:
+    def end(self, name: str, result: T | BaseException) -> None:
+        """Note what came of a job."""
         with self._lock:
             del self._away[name], self._unfinished[name]
             self._results[name] = result
@@ -96,14 +87,36 @@ class _Round(Generic[T]):
             return self._results | late | unbegun
 
 
+class _Worker:
+    """A thread that takes part in rounds. It is `idle` unless it is away with a job."""
+
+    def __init__(self, name: str) -> None:
+        self.idle = True
+        self.rounds: queue.SimpleQueue[_Round[Any] | None] = queue.SimpleQueue()
+        threading.Thread(target=self._work, name=name, daemon=True).start()
+
+    def _work(self) -> None:
+        while (one := self.rounds.get()) is not None:
+            while (begun := one.begin()) is not None:
+                self.idle = False
+                name, job = begun
+                result: object
+                try:
+                    result = job()
+                except BaseException as error:  # noqa: BLE001 - handed on to whoever waits
+                    result = error
+                # First this: who waits for the end may have the next round at once.
+                self.idle = True
+                one.end(name, result)
+
+
 class Crew:
     """Threads that do named jobs; as many as are needed for one of them to be free."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._away: dict[str, float] = {}
-        self._threads = 0
-        self._rounds: queue.SimpleQueue[_Round[Any] | None] = queue.SimpleQueue()
+        self._workers: list[_Worker] = []
 
     def run(
         self, jobs: Mapping[str, Callable[[], T]], seconds: float
@@ -126,13 +139,17 @@ class Crew:
         return away | one.close()
 
     def _send_thread(self, one: _Round[Any]) -> None:
-        """Send one that is free; if all of them are away, a new one."""
-        if len(self._away) >= self._threads:
-            self._threads += 1
-            threading.Thread(
-                target=_work, args=(self._rounds,), name=f"driver-{self._threads}", daemon=True
-            ).start()
-        self._rounds.put(one)
+        """Send one that is free; if all of them are away, a new one.
+
+        Always the first that is free: its processor still has at hand what it needs.
+        """
+        for worker in self._workers:
+            if worker.idle:
+                break
+        else:
+            worker = _Worker(f"driver-{len(self._workers)}")
+            self._workers.append(worker)
+        worker.rounds.put(one)
 
     def away(self) -> dict[str, float]:
         """Return the jobs that are not back, and for how many seconds."""
@@ -141,11 +158,6 @@ class Crew:
 
     def dismiss(self) -> None:
         """End all threads; one that is stuck ends when its call returns."""
-        for _ in range(self._threads):
-            self._rounds.put(None)
-        self._threads = 0
-
-
-def _work(rounds: queue.SimpleQueue[_Round[Any] | None]) -> None:
-    while (one := rounds.get()) is not None:
-        one.work()
+        for worker in self._workers:
+            worker.rounds.put(None)
+        self._workers = []

@@ -8,6 +8,7 @@ import pytest
 
 from exporter.clock import SystemClock
 from exporter.config import ConfigError, Settings, address, load, parse
+from exporter.objectives import OPTIONS, Objective
 from exporter.plans import Estate, plan
 
 BAD = sorted((Path(__file__).parent / "data/config/bad").glob("*.yaml"))
@@ -110,8 +111,25 @@ def test_the_example_file_is_valid_and_shows_every_key() -> None:
 
     from exporter.config import ServerSettings
 
-    missing = {key for key in keys(Settings) | keys(ServerSettings) if f"{key}:" not in text}
+    known = keys(Settings) | keys(ServerSettings) | set(OPTIONS)
+    missing = {key for key in known if f"{key}:" not in text}
     assert missing == set()
+
+
+def test_the_objectives_that_the_example_file_shows_can_be_used() -> None:
+    """They stand there as comments; taken out of them, they are what is shown beside them."""
+    lines = EXAMPLE.read_text().split("\n")
+    start = next(i for i, line in enumerate(lines) if line == "# inference_sla:")
+    shown = "\n".join(line.removeprefix("# ") for line in lines[start:] if line.startswith("# "))
+
+    found = parse(shown, "f").objectives
+
+    assert {o.sla for o in found} == {"inference_sla", "training_sla", "chat"}
+    assert {o.tier for o in found if o.sla == "chat"} == {"paid", "free"}
+    plain = Objective("", "", "latency", "ttft", 0.95)
+    free = next(o for o in found if o.tier == "free" and o.name == "ttft_p95")
+    for option in set(OPTIONS) - {"models", "servers"}:
+        assert getattr(free, option) == getattr(plain, option), option
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe\x00", b"a: \x00"])

@@ -158,7 +158,7 @@ def start_and_stop(url: str, folder: str) -> Iterator[Round]:
     for _ in range(ROUNDS):
         app = App(file, plans=plans)
         app.start()
-        rendered(app, 6)
+        rendered(app, 7)
         assert app.stop()
         del app
         yield measure()
@@ -169,11 +169,11 @@ def reload(url: str, folder: str) -> Iterator[Round]:
     write(file, url, 0)
     app = App(file, plans=plans)
     app.start()
-    rendered(app, 6)
+    rendered(app, 7)
     for number in range(1, ROUNDS + 1):
         write(file, url, number)
         assert app.reload() == ()
-        rendered(app, 6)
+        rendered(app, 7)
         # A server that is retired closes in its own time.
         for thread in threading.enumerate():
             if thread.name == f"source:inference:{('odd', 'even')[number % 2]}":

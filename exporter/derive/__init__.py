@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from exporter.derive.derivation import Derivation
+from exporter.derive.derivation import Derivation, Reading, readings
 from exporter.derive.hardware import hardware
 from exporter.derive.memory import HOUR, Integral, Memory, Window
+from exporter.derive.serving import serving
 
 DERIVATIONS: Mapping[str, Callable[..., Derivation]] = MappingProxyType({"hardware": hardware})
 
@@ -22,6 +23,9 @@ __all__ = [
     "Derivation",
     "Integral",
     "Memory",
+    "Reading",
     "Window",
     "hardware",
+    "readings",
+    "serving",
 ]

@@ -1,4 +1,4 @@
-"""What a derivation is.
+"""What a derivation is, and how it reads the board.
 
 A derivation turns samples into other samples: peaks from a product's name, a rate into a counter.
 It is a function of what is on the board, of what it remembers, and of the time it is told; it does
@@ -7,11 +7,12 @@ no I/O, knows no clock and starts nothing. A missing input means a missing outpu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from exporter.derive.memory import Memory
-from exporter.samples import Metric, Sample, View
+from exporter.samples import Histogram, Metric, Sample, View
 
 
 class Derivation(NamedTuple):
@@ -28,3 +29,25 @@ class Derivation(NamedTuple):
     outputs: tuple[Metric, ...]
     function: Callable[[View, Memory, float], Iterable[Sample]]
     steady: bool = False
+
+
+class Reading(NamedTuple):
+    """A sample of the board with the time at which its source took it, in monotonic seconds."""
+
+    labels: tuple[str, ...]
+    value: float
+    taken: float
+
+
+def readings(view: View, metric: Metric, now: float) -> Iterator[Reading]:
+    """Yield the fresh readings of a family that are finite numbers; `now` is the view's moment."""
+    for source in view.sources:
+        batch = source.batch
+        places = batch.shape.families.get(metric)
+        if places is None:
+            continue
+        taken = now - (0.0 if source.age is None else source.age)
+        for i in places:
+            value = batch.values[i]
+            if not isinstance(value, Histogram) and math.isfinite(value):
+                yield Reading(batch.shape.labels[i], value, taken)

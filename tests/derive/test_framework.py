@@ -8,7 +8,7 @@ import random
 import pytest
 
 from exporter import catalogue as c
-from exporter.derive import DERIVATIONS, HOUR, Integral, Memory, Window
+from exporter.derive import DERIVATIONS, HOUR, Integral, Memory, Window, readings
 from exporter.reference.accelerators import load
 from exporter.samples import Gate, Health, Sample, SourceView, View
 
@@ -46,6 +46,28 @@ def test_an_empty_board_gives_nothing(name: str) -> None:
     """No input, no output."""
     derivation = DERIVATIONS[name](load())
     assert list(derivation.function(board(), Memory(), 1000.0)) == []
+
+
+# ---------------------------------------------------------------- readings
+
+
+def test_readings_know_when_they_were_taken() -> None:
+    """A reading carries the time of its own source, not that of the round."""
+    view = board(
+        (0.25, [c.GPU_TENSOR_ACTIVE_RATIO(0.5, "0", "a")]),
+        (2.0, [c.GPU_TENSOR_ACTIVE_RATIO(0.7, "1", "b"), c.HOST_CPUS(4)]),
+    )
+    assert list(readings(view, c.GPU_TENSOR_ACTIVE_RATIO, 1000.0)) == [
+        (("0", "a"), 0.5, 999.75),
+        (("1", "b"), 0.7, 998.0),
+    ]
+
+
+def test_what_is_not_a_finite_number_is_no_reading() -> None:
+    """A NaN or an infinite gauge is left out, and its neighbours are not."""
+    values = [math.nan, math.inf, 0.0]
+    view = board((0, [c.GPU_TENSOR_ACTIVE_RATIO(v, str(i), "") for i, v in enumerate(values)]))
+    assert [r.value for r in readings(view, c.GPU_TENSOR_ACTIVE_RATIO, 1000.0)] == [0.0]
 
 
 # ---------------------------------------------------------------- integrals

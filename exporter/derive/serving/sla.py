@@ -1,0 +1,458 @@
+"""Whether what was promised is kept: compliance, state, error budget and burn rates.
+
+Each objective is judged for all that it selects together, or for each model or server. A share of
+events is compared with the target, never a percentile with a threshold: where the threshold lies
+between two bounds of the engine's buckets the share has bounds, and the state may be undetermined.
+What counts is told in `tally`, for throughput in `demand`.
+
+    sla_compliance_ratio{sla="chat",objective="ttft_p95",tier="",model_name="",...} 0.981
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from exporter import catalogue as c
+from exporter.derive.serving import hints
+from exporter.derive.serving.book import STEP, WINDOWS, Book, Entity
+from exporter.derive.serving.demand import LONGEST_STEP, Pace
+from exporter.derive.serving.ledger import Ledger
+from exporter.derive.serving.quantiles import estimate
+from exporter.derive.serving.tally import NO_VERDICT, Census, Scope, Verdict, is_bound, judge
+from exporter.objectives import Objective
+from exporter.samples import Metric, Sample, View
+
+INPUTS: tuple[Metric, ...] = (
+    c.LLM_TTFT_SECONDS, c.LLM_TPOT_SECONDS, c.LLM_ITL_SECONDS, c.LLM_E2E_SECONDS,
+    c.LLM_QUEUE_SECONDS, c.LLM_TOKENS_TOTAL, c.LLM_ACTIVE_REQUESTS, c.LLM_WAITING_REQUESTS,
+    c.LLM_REQUESTS_TOTAL, c.LLM_HTTP_RESPONSES_TOTAL, c.LLM_RETRIES_TOTAL, c.LLM_PROBES_TOTAL,
+)  # fmt: skip
+"""What is read, through the book or from the board."""
+
+OUTPUTS: tuple[Metric, ...] = (
+    c.SLA_OBJECTIVE_INFO, c.SLA_TARGET_RATIO, c.SLA_THRESHOLD_SECONDS,
+    c.SLA_THRESHOLD_TOKENS_PER_SECOND, c.SLA_THRESHOLD_ALIGNED, c.SLA_MEASURED_SECONDS,
+    c.SLA_MEASURED_RATIO, c.SLA_MEASURED_TOKENS_PER_SECOND, c.SLA_COMPLIANCE_RATIO,
+    c.SLA_COMPLIANCE_LOWER_RATIO, c.SLA_COMPLIANCE_UPPER_RATIO, c.SLA_COMPLIANT, c.SLA_STATE,
+    c.SLA_EVENTS_TOTAL, c.SLA_GOOD_EVENTS_TOTAL, c.SLA_POSSIBLY_GOOD_EVENTS_TOTAL,
+    c.SLA_EXCLUDED_EVENTS_TOTAL, c.SLA_ERROR_BUDGET_REMAINING_RATIO, c.SLA_BURN_RATE,
+    c.SLA_BURN_RATE_UPPER, c.SLA_BREACH_SECONDS_TOTAL, c.SLA_WINDOW_FILLED_RATIO,
+)  # fmt: skip
+"""What comes of it."""
+
+LIVE = "1h"
+"""The window of the error budget."""
+
+BURNS = ("5m", "30m", "1h")
+"""The windows of burn rates."""
+
+STATES = ("met", "violated", "undetermined")
+
+BEAT = 4.5
+"""Seconds for which windows are not looked at again; counters are always up to date."""
+
+_SLACK = 1e-9  # of the events: what a target such as 0.999 may be off in binary
+
+
+class _Group(NamedTuple):
+    """Servers that an objective judges together; empty labels: all models, all servers."""
+
+    model_name: str
+    server: str
+    scopes: tuple[Scope, ...]
+
+
+class _Round(NamedTuple):
+    """One round: the book and what is counted from it, when it is, seconds since the last one."""
+
+    book: Book
+    census: Census
+    now: float
+    passed: float
+
+
+class _Case(NamedTuple):
+    """One objective for one group in one round, and what was counted before."""
+
+    objective: Objective
+    group: _Group
+    ledger: Ledger
+    round: _Round
+
+    @property
+    def labels(self) -> tuple[str, str, str, str, str]:
+        one, group = self.objective, self.group
+        return one.sla, one.name, one.tier, group.model_name, group.server
+
+    @property
+    def windows(self) -> list[str]:
+        """The windows that anything is said of."""
+        one = self.objective
+        asked = {*one.windows, one.window, LIVE, *(BURNS if one.burn_alerts else ())}
+        return [window for window in WINDOWS if window in asked]
+
+
+class _Opinion(NamedTuple):
+    """What was said of a group's windows, when, and of whom."""
+
+    at: float
+    scopes: tuple[Scope, ...]
+    state: str
+    samples: tuple[Sample, ...]
+
+
+_Key = tuple[int, str, str]  # number of the objective, model name, server
+_Part = tuple[str, str, tuple[Entity, ...]]  # model name, server, who that is
+
+
+def state_of(objective: Objective, verdict: Verdict) -> str:
+    """Return met, violated, or undetermined: too few events, or buckets that do not tell."""
+    if verdict.total < max(objective.minimum_events, 1):
+        return "undetermined"
+    wanted = objective.target * verdict.total
+    slack = _SLACK * verdict.total
+    if verdict.least >= wanted - slack:
+        return "met"
+    return "violated" if verdict.most < wanted - slack else "undetermined"
+
+
+def budget_of(objective: Objective, verdict: Verdict) -> float:
+    """Return what is left of the bad events that the target allows: 1 all, below 0 overdrawn."""
+    return 1 - (verdict.total - verdict.most) / _allowed(objective, verdict)
+
+
+def burns_of(objective: Objective, verdict: Verdict) -> tuple[float, float]:
+    """Return how fast the budget goes, by the certainly bad events and by all possibly bad."""
+    allowed = _allowed(objective, verdict)
+    return (verdict.total - verdict.most) / allowed, (verdict.total - verdict.least) / allowed
+
+
+def _allowed(objective: Objective, verdict: Verdict) -> float:
+    return (1 - objective.target) * verdict.total
+
+
+class Sla:
+    """The part of serving that judges objectives; called once a round, after the book.
+
+    `tell` gets one line for each objective and server whose buckets have no bound at the threshold,
+    with what to do about it. Counters begin at 0 with the daemon unless `restore` brings them back.
+    """
+
+    def __init__(
+        self, objectives: Iterable[Objective], tell: Callable[[str], None] = lambda _: None
+    ) -> None:
+        self._objectives = tuple(objectives)
+        self._tell = tell
+        self._told: set[tuple[str, ...]] = set()
+        self._ledgers: dict[_Key, Ledger] = {}
+        self._opinions: dict[_Key, _Opinion] = {}
+        self._probed: dict[str, dict[str, float]] = {}
+        self._homes: dict[str, tuple[Entity, ...]] = {}
+        self._now: float | None = None
+
+    def __call__(self, book: Book, view: View, now: float) -> Iterator[Sample]:
+        """Yield all samples of one round; `now` is the view's moment in monotonic seconds."""
+        passed = 0.0 if self._now is None else min(max(0.0, now - self._now), LONGEST_STEP)
+        self._now = now
+        self._look_around(book, view, now)
+        moment = _Round(book, Census(book, self._probed), now, passed)
+        alive: set[_Key] = set()
+        for number, objective in enumerate(self._objectives):
+            yield from _about(objective)
+            for group in self._groups(objective):
+                key = (number, group.model_name, group.server)
+                alive.add(key)
+                ledger = self._ledgers.setdefault(key, Ledger())
+                yield from self._judged(key, _Case(objective, group, ledger, moment))
+        for key in self._ledgers.keys() - alive:
+            del self._ledgers[key]
+            self._opinions.pop(key, None)
+
+    # ------------------------------------------------------------ who is judged
+
+    def _look_around(self, book: Book, view: View, now: float) -> None:
+        """Note which models are where, and which servers are probed how."""
+        homes: dict[str, list[Entity]] = {}
+        for entity in book.known():
+            homes.setdefault(entity.server, []).append(entity)
+        for sample in view.samples(c.LLM_PROBES_TOTAL):
+            server, kind, _ = sample.labels
+            self._probed.setdefault(server, {})[kind] = now
+        for server, kinds in list(self._probed.items()):
+            if now - max(kinds.values()) > WINDOWS[LIVE]:
+                del self._probed[server]
+        # Whose page is gone for an hour is still judged by its probes.
+        former, self._homes = self._homes, {server: tuple(of) for server, of in homes.items()}
+        for server in self._probed:
+            self._homes.setdefault(server, former.get(server, ()))
+
+    def _groups(self, objective: Objective) -> list[_Group]:
+        """Return who is judged together; where all are, always one group."""
+        parts = [part for server in sorted(self._homes) for part in self._parts(objective, server)]
+        match objective.per:
+            case "all":
+                return [_Group("", "", self._scopes(parts))]
+            case "model":
+                names = dict.fromkeys(name for name, _, _ in parts)
+                return [
+                    _Group(name, "", self._scopes(part for part in parts if part[0] == name))
+                    for name in names
+                ]
+            case "server":
+                return [_Group("", one.server, (one,)) for one in self._scopes(parts)]
+
+    def _parts(self, objective: Objective, server: str) -> Iterator[_Part]:
+        """Yield the selected models of a server; of a server that is only probed, none is known."""
+        entities = self._homes[server]
+        if objective.kind == "availability" and server not in self._probed:
+            return
+        if not entities and objective.selects("", server):
+            yield "", server, ()
+        for name in dict.fromkeys(entity.model_name for entity in entities):
+            if objective.selects(name, server):
+                yield name, server, tuple(one for one in entities if one.model_name == name)
+
+    def _scopes(self, parts: Iterable[_Part]) -> tuple[Scope, ...]:
+        """Return one scope for each server, of all its models that are among the parts."""
+        found: dict[str, tuple[Entity, ...]] = {}
+        for _, server, entities in parts:
+            found[server] = (*found.get(server, ()), *entities)
+        return tuple(
+            Scope(server, entities, whole=len(entities) == len(self._homes[server]))
+            for server, entities in found.items()
+        )
+
+    # ------------------------------------------------------------ one group
+
+    def _judged(self, key: _Key, case: _Case) -> Iterator[Sample]:
+        """Yield what is to be said of one group."""
+        if case.objective.kind == "training":  # nothing feeds it yet
+            yield from _states("undetermined", case)
+            return
+        _advance(case)
+        opinion = self._opinions.get(key)
+        scopes, (_, _, now, passed) = case.group.scopes, case.round
+        if opinion is None or opinion.scopes != scopes or now - opinion.at >= BEAT:
+            opinion = self._opinions[key] = self._opinion(case)
+        yield from opinion.samples
+        case.ledger.breach += passed if opinion.state == "violated" else 0.0
+        if case.ledger.since is not None:
+            yield from _counters(case)
+
+    def _opinion(self, case: _Case) -> _Opinion:
+        """Look at all windows of one group."""
+        verdicts = {
+            window: verdict
+            for window in case.windows
+            if (verdict := _verdict(case, window)) is not None
+        }
+        state = state_of(case.objective, verdicts.get(case.objective.window, NO_VERDICT))
+        said = [*_states(state, case), *self._alignment(case)]
+        for window, verdict in verdicts.items():
+            if verdict.total > 0:
+                said += _of_window(case, window, verdict)
+        if case.group.scopes:
+            said += (
+                c.SLA_WINDOW_FILLED_RATIO(_filled(case, window), *case.labels, window)
+                for window in case.windows
+            )
+        return _Opinion(case.round.now, case.group.scopes, state, tuple(said))
+
+    def _alignment(self, case: _Case) -> Iterator[Sample]:
+        """Yield whether the threshold is a bound at all servers; tell of those where it is not."""
+        objective, census = case.objective, case.round.census
+        if objective.kind != "latency":
+            return
+        found = [
+            (scope, one)
+            for scope in case.group.scopes
+            for one in census.histograms(objective.signal, scope, LIVE)
+        ]
+        threshold = objective.threshold or 0.0
+        odd = [(scope, one) for scope, one in found if not is_bound(threshold, one.bounds)]
+        for scope, one in odd:
+            self._hint(objective, scope, one.bounds)
+        if found:
+            yield c.SLA_THRESHOLD_ALIGNED(0 if odd else 1, *case.labels)
+
+    def _hint(self, objective: Objective, scope: Scope, bounds: Sequence[float]) -> None:
+        """Tell once that a threshold is no bound of a server's buckets."""
+        key = (objective.sla, objective.tier, objective.name, scope.server, *map(str, bounds))
+        if key not in self._told:
+            self._told.add(key)
+            self._tell(hints.unaligned(objective, scope.server, scope.entities[0].engine, bounds))
+
+    # ------------------------------------------------------------ beyond our own end
+
+    def memory(self) -> list[dict[str, Any]]:
+        """Return what has been counted as plain values, for `restore`."""
+        now = self._now or 0.0
+        return [
+            {
+                "objective": _identity(self._objectives[number]),
+                "model_name": model_name,
+                "server": server,
+                "ledger": ledger.memory(now),
+            }
+            for (number, model_name, server), ledger in self._ledgers.items()
+        ]
+
+    def restore(self, memory: Sequence[Mapping[str, Any]], now: float, age: float) -> None:
+        """Take over what another one had counted `age` seconds ago, before the first round.
+
+        Objectives that have changed since begin anew. Raises `KeyError`, `TypeError` or
+        `ValueError` if it is not what `memory` returns.
+        """
+        numbers = {_identity(objective): at for at, objective in enumerate(self._objectives)}
+        found: dict[_Key, Ledger] = {}
+        for entry in memory:
+            number = numbers.get(entry["objective"])
+            if number is not None:
+                key = (number, str(entry["model_name"]), str(entry["server"]))
+                found[key] = Ledger.restored(entry["ledger"], now - age)
+        self._ledgers = found
+
+
+def _identity(objective: Objective) -> str:
+    """Return what makes an objective the same one after a restart: all of it."""
+    return repr(objective)
+
+
+# ---------------------------------------------------------------- what is counted
+
+
+def _verdict(case: _Case, window: str) -> Verdict | None:
+    """Return the verdict on a window; None if nothing is known of it."""
+    if case.objective.kind == "throughput":
+        asked, kept, _ = case.ledger.spell.over(window, case.round.now)
+        return Verdict(asked, kept, kept, kept)
+    found = [
+        judge(case.objective, counts)
+        for scope in case.group.scopes
+        if (counts := case.round.census.count(case.objective, scope, window)) is not None
+    ]
+    return sum(found, NO_VERDICT) if found else None
+
+
+def _advance(case: _Case) -> None:
+    """Add what has come since the round before to what was counted."""
+    if case.objective.kind == "throughput":
+        _advance_time(case)
+        return
+    ledger, census = case.ledger, case.round.census
+    for scope in case.group.scopes:
+        new = census.count(case.objective, scope, STEP)
+        if new is not None:
+            ledger.begin(case.round.now)
+            restarts = case.round.book.resets.get(scope.server, 0)
+            ledger.add(case.objective, scope.server, new, census.working(scope), restarts)
+        elif (missed := census.unmeasured(case.objective, scope, STEP)) is not None:
+            ledger.begin(case.round.now)
+            ledger.leave_out(missed)
+    ledger.settle(scope.server for scope in case.group.scopes)
+
+
+def _advance_time(case: _Case) -> None:
+    """Add the seconds since the round before to the time with demand, if there was any."""
+    ledger, (book, _, now, passed) = case.ledger, case.round
+    entities = {entity for scope in case.group.scopes for entity in scope.entities}
+    ledger.paces = {entity: ledger.paces.get(entity) or Pace() for entity in entities}
+    for entity, pace in ledger.paces.items():
+        pace.step(case.objective, book, entity, now)
+    paces = ledger.paces.values()
+    if any(pace.known for pace in paces):
+        ledger.begin(now)
+    if passed and any(pace.demand(now) for pace in paces):
+        rate = sum(pace.rate(now) for pace in paces)
+        new = ledger.spell.add(now, passed, rate, case.objective.threshold or 0.0)
+        ledger.add_time(new.asked, new.kept)
+
+
+def _filled(case: _Case, window: str) -> float:
+    """Return for which share of a window there are readings, on average over the servers."""
+    scopes, since = case.group.scopes, case.ledger.since
+    if case.objective.kind == "availability":
+        seconds = 0.0 if since is None else case.round.now - since
+        return min(1.0, seconds / WINDOWS[window])
+    return sum(case.round.book.filled(scope.server, window) for scope in scopes) / len(scopes)
+
+
+# ---------------------------------------------------------------- what is said
+
+
+def _about(objective: Objective) -> Iterator[Sample]:
+    """Yield what an objective is, whether or not there is anything to judge."""
+    labels = (objective.sla, objective.name, objective.tier)
+    yield c.SLA_OBJECTIVE_INFO(1, *labels, objective.signal, objective.statement)
+    yield c.SLA_TARGET_RATIO(objective.target, *labels)
+    if objective.threshold is not None:
+        family = c.SLA_THRESHOLD_SECONDS
+        if objective.kind == "throughput":
+            family = c.SLA_THRESHOLD_TOKENS_PER_SECOND
+        yield family(objective.threshold, *labels)
+
+
+def _states(state: str, case: _Case) -> Iterator[Sample]:
+    for one in STATES:
+        yield c.SLA_STATE(int(one == state), *case.labels, one)
+
+
+def _of_window(case: _Case, window: str, verdict: Verdict) -> Iterator[Sample]:
+    """Yield what a window with events says."""
+    objective, labels = case.objective, (*case.labels, window)
+    if window in objective.windows:
+        yield c.SLA_COMPLIANCE_RATIO(verdict.likely / verdict.total, *labels)
+        yield c.SLA_COMPLIANCE_LOWER_RATIO(verdict.least / verdict.total, *labels)
+        yield c.SLA_COMPLIANCE_UPPER_RATIO(verdict.most / verdict.total, *labels)
+        state = state_of(objective, verdict)
+        if state != "undetermined":
+            yield c.SLA_COMPLIANT(int(state == "met"), *labels)
+        yield from _measured(case, window, verdict)
+    if verdict.total < objective.minimum_events:
+        return
+    if window == LIVE:
+        yield c.SLA_ERROR_BUDGET_REMAINING_RATIO(budget_of(objective, verdict), *labels)
+    if window in BURNS and objective.burn_alerts:
+        certain, possible = burns_of(objective, verdict)
+        yield c.SLA_BURN_RATE(certain, *labels)
+        yield c.SLA_BURN_RATE_UPPER(possible, *labels)
+
+
+def _measured(case: _Case, window: str, verdict: Verdict) -> Iterator[Sample]:
+    """Yield the value that the objective's own words speak of."""
+    labels = (*case.labels, window)
+    match case.objective.kind:
+        case "latency":
+            seconds = _quantile(case, window)
+            if seconds is not None:
+                yield c.SLA_MEASURED_SECONDS(seconds, *labels)
+        case "throughput":
+            asked, _, tokens = case.ledger.spell.over(window, case.round.now)
+            yield c.SLA_MEASURED_TOKENS_PER_SECOND(tokens / asked, *labels)
+        case "error_rate":
+            bad = verdict.total - verdict.likely
+            yield c.SLA_MEASURED_RATIO(bad / verdict.total, *labels)
+        case _:
+            yield c.SLA_MEASURED_RATIO(verdict.likely / verdict.total, *labels)
+
+
+def _quantile(case: _Case, window: str) -> float | None:
+    objective, census = case.objective, case.round.census
+    pooled = census.pool(objective.signal, case.group.scopes, window)
+    found = None if pooled is None else estimate(pooled, objective.target)
+    return None if found is None else found.point
+
+
+def _counters(case: _Case) -> Iterator[Sample]:
+    ledger, labels = case.ledger, case.labels
+    verdict = ledger.verdict
+    yield c.SLA_EVENTS_TOTAL(verdict.total, *labels)
+    yield c.SLA_GOOD_EVENTS_TOTAL(verdict.least, *labels)
+    yield c.SLA_POSSIBLY_GOOD_EVENTS_TOTAL(verdict.most, *labels)
+    yield c.SLA_BREACH_SECONDS_TOTAL(ledger.breach, *labels)
+    if case.objective.kind not in {"latency", "error_rate"}:
+        return
+    for reason, number in ledger.excluded._asdict().items():
+        if reason != "not_measured" or case.objective.kind == "latency":
+            yield c.SLA_EXCLUDED_EVENTS_TOTAL(number, *labels, reason)
