@@ -330,7 +330,12 @@ def _once(options: argparse.Namespace) -> int:
     from exporter.status import summary
 
     _log_to_stderr(_log_level(options) or "error")
-    app = App(options.config, adjust=lambda settings: _adjusted(options, settings))
+
+    def adjusted(settings: Settings) -> Settings:
+        # What a daemon remembers is not ours to overwrite.
+        return _adjusted(options, settings).model_copy(update={"state_directory": None})
+
+    app = App(options.config, adjust=adjusted)
     app.start()
     pause = threading.Event()
     while not app.ready():

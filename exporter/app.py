@@ -32,6 +32,8 @@ log = logging.getLogger(__name__)
 
 _HEARTBEAT_LIMIT = 30.0
 _STOP_LIMIT = 3.0
+_LAST_LIMIT = 1.0
+"""Of these, the seconds for those that end last."""
 
 
 def _tell_what_waits(old: Settings, new: Settings) -> None:
@@ -232,11 +234,19 @@ class App:
         with self._lock:
             self._stopped = True
             self._estate.ending.set()
-            runners = [*self._leaving.values(), *(runner for _, runner in self._running.values())]
+            last = [runner for one, runner in self._running.values() if one.last]
+            first = [runner for one, runner in self._running.values() if not one.last]
+            first += self._leaving.values()
             self._running.clear()
+        until = self._clock.monotonic() + _STOP_LIMIT
+        ended = self._end(first, until - _LAST_LIMIT if last else until)
+        return self._end(last, until) and ended
+
+    def _end(self, runners: Iterable[Runner], until: float) -> bool:
+        """Stop runners; tell whether all of them ended in time."""
+        runners = list(runners)
         for runner in runners:
             runner.stop()
-        until = self._clock.monotonic() + _STOP_LIMIT
         ended = [runner.join(max(0.0, until - self._clock.monotonic())) for runner in runners]
         return all(ended)
 

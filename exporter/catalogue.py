@@ -744,8 +744,9 @@ LLM_WAITING_REQUESTS = Metric(
 )  # fmt: skip
 LLM_REQUESTS_TOTAL = Metric(
     "llm_requests_total", "counter",
-    "Requests by how they ended (stop, length, abort, error, rejected ...). Whether aborted"
-    " requests are in it depends on the engine: see llm_source_info.",
+    "Requests by how they ended: stop, length or success; cancelled by the client; abort, error,"
+    " rejected; invalid ones, which nobody could have served. Whether aborted requests are in it"
+    " depends on the engine: see llm_source_info.",
     ("model_name", "model_version", "outcome", "engine", "server"), SERVING,
 )  # fmt: skip
 LLM_HTTP_RESPONSES_TOTAL = Metric(
@@ -841,8 +842,8 @@ LLM_KV_CACHE_CAPACITY_TOKENS = Metric(
 )  # fmt: skip
 LLM_ESTIMATED_GPU_FLOPS_TOTAL = Metric(
     "llm_estimated_gpu_flops_total", "counter",
-    "Floating-point operations for each GPU as the engine itself estimates them; absent while that"
-    " is switched off.",
+    "Floating-point operations of each GPU as the engine itself estimates them (with data-parallel"
+    " ranks: their mean); absent while that is switched off.",
     _LLM, SERVING, "", "experimental",
 )  # fmt: skip
 LLM_ESTIMATED_GPU_READ_BYTES_TOTAL = Metric(
@@ -996,9 +997,10 @@ LLM_RESETS_TOTAL = Metric(
 )  # fmt: skip
 LLM_ANOMALIES_TOTAL = Metric(
     "llm_anomalies_total", "counter",
-    "Increases that were left out because they make no sense, by kind: buckets (they shrank), sum"
-    " (outside of what the buckets allow), layout (other bounds), ranks (a rank came or went),"
-    " decrease (a counter fell though the server was not restarted).",
+    "Readings that make no sense and were left out, by kind: buckets (they shrank), sum (outside"
+    " of what the buckets allow), layout (other bounds), ranks (a rank came or went), decrease (a"
+    " counter fell though the server was not restarted), utilization (an MFU or MBU above 1.05:"
+    " the model's shape, its GPUs or their peaks are not what they seem).",
     ("server", "kind"), SERVING, "", "experimental",
 )  # fmt: skip
 LLM_ABORTED_REQUESTS_TOTAL = Metric(
@@ -1039,7 +1041,7 @@ LLM_DECODE_MBU_RATIO = Metric(
 LLM_MFU_RATIO = Metric(
     "llm_mfu_ratio", "gauge",
     "Model FLOP/s utilization over a whole window, idle time included. `method` tells who counted"
-    " the operations: engine (its own estimate) or model (from the model's shape).",
+    " the operations: engine (its own estimate), model (from the model's shape) or gpu (measured).",
     (*_LLM, "window", "method", "peak"), SERVING, "ratio", "experimental",
 )  # fmt: skip
 LLM_MBU_RATIO = Metric(
@@ -1280,6 +1282,16 @@ FLOPWATCH_DRIVER_SECONDS_TOTAL = Metric(
     "flopwatch_driver_seconds_total", "counter",
     "Time that calls into a driver library took; all threads together.",
     ("source",), EXPORTER, "seconds",
+)  # fmt: skip
+FLOPWATCH_STATE_BYTES = Metric(
+    "flopwatch_state_bytes", "gauge",
+    "Size of the file with what the next daemon should know, as last written.",
+    (), EXPORTER, "bytes", "experimental",
+)  # fmt: skip
+FLOPWATCH_STATE_SAVED_TIMESTAMP_SECONDS = Metric(
+    "flopwatch_state_saved_timestamp_seconds", "gauge",
+    "When that file was last written, in Unix seconds.",
+    (), EXPORTER, "seconds", "experimental",
 )  # fmt: skip
 PROCESS_CPU_SECONDS_TOTAL = Metric(
     "process_cpu_seconds_total", "counter", "CPU time of the daemon, user and system.",

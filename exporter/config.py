@@ -123,10 +123,15 @@ class _Section(BaseModel):
         """Take a key with nothing after its colon for one that is not there: Helm writes them."""
         if not isinstance(document, dict):
             return document
-        known = cls.model_fields
+        known = _keys(cls)
         return {
             key: value for key, value in document.items() if value is not None or key not in known
         }
+
+
+def _keys(section: type[BaseModel]) -> list[str]:
+    """Return the keys of a section, as they are written in the file."""
+    return [field.alias or name for name, field in section.model_fields.items()]
 
 
 class _Rated(_Section):
@@ -258,6 +263,8 @@ class ServerSettings(_Section):
     url: str
     engine: str = "auto"
     model_name: str | None = None
+    # `model_config` itself is what pydantic calls the options of a class.
+    model_file: PathText | None = Field(default=None, alias="model_config")
     enabled: bool = True
     interval: Duration | None = Field(default=None, ge=0.1, le=3600)
     timeout: Duration | None = Field(default=None, ge=0.05, le=600)
@@ -267,11 +274,26 @@ class ServerSettings(_Section):
     ca_file: PathText | None = None
     insecure_skip_verify: bool = False
     follow_redirects: Literal["same-host", "none", "any"] = "same-host"
+    probe: bool | None = None
+    health_url: str | None = None
+    completion: bool | None = None
+    completion_url: str | None = None
 
-    @field_validator("url")
+    @field_validator("url", "health_url", "completion_url")
     @classmethod
-    def _is_http(cls, value: str) -> str:
-        return page_url(value)
+    def _is_http(cls, value: str | None) -> str | None:
+        return None if value is None else page_url(value)
+
+
+class ProbeSettings(_Section):
+    """Requests of our own, that tell whether servers answer."""
+
+    enabled: bool = True
+    interval: Duration = Field(default="10s", ge=0.1, le=3600)  # type: ignore[assignment]
+    timeout: Duration = Field(default="5s", ge=0.05, le=600)  # type: ignore[assignment]
+    completion: bool = False
+    completion_interval: Duration = Field(default="60s", ge=1, le=3600)  # type: ignore[assignment]
+    completion_timeout: Duration = Field(default="30s", ge=0.05, le=600)  # type: ignore[assignment]
 
 
 class InferenceSettings(_Section):
@@ -286,6 +308,7 @@ class InferenceSettings(_Section):
     max_label: Size = Field(default="1KiB", ge=16, le=1 << 20)  # type: ignore[assignment]
     max_page_series: int = Field(default=20_000, ge=1, le=10_000_000)
     engines_directory: PathText | None = None
+    probe: ProbeSettings = ProbeSettings()
     servers: Annotated[tuple[ServerSettings, ...], BeforeValidator(_list)] = ()
 
     @model_validator(mode="after")
@@ -346,6 +369,8 @@ class Settings(_Section):
     compat: Annotated[
         tuple[Literal["dcgm", "dcgm-4.9", "nvidia_smi"], ...], BeforeValidator(_list)
     ] = ()
+    state_directory: PathText | None = None
+    state_interval: Duration = Field(default="60s", ge=1, le=3600)  # type: ignore[assignment]
     sources: SourcesSettings = SourcesSettings()
     inference_sla: Annotated[tuple[Objective, ...], _objectives(read_inference)] = ()
     training_sla: Annotated[tuple[Objective, ...], _objectives(read_training)] = ()
@@ -362,10 +387,10 @@ class Settings(_Section):
         address(value)
         return value
 
-    @field_validator("root")
+    @field_validator("root", "state_directory")
     @classmethod
-    def _is_absolute(cls, value: str) -> str:
-        if not value.startswith("/"):
+    def _is_absolute(cls, value: str | None) -> str | None:
+        if value is not None and not value.startswith("/"):
             raise ValueError("an absolute path is wanted")
         return value
 
@@ -505,7 +530,7 @@ def _suggestion(where: list[int | str]) -> str:
             if field is None:
                 return ""
             model = ServerSettings if part == "servers" else field.annotation
-    near = difflib.get_close_matches(str(where[-1]), model.model_fields, 1)
+    near = difflib.get_close_matches(str(where[-1]), _keys(model), 1)
     return f", did you mean {near[0]!r}?" if near else ""
 
 

@@ -51,6 +51,14 @@ class Response(NamedTuple):
     body: bytes
 
 
+class Refused(SourceError):  # noqa: N818 - said of the answer
+    """An answer came, and its status is not a success."""
+
+    def __init__(self, status: int, reason: Reason, detail: str) -> None:
+        super().__init__(reason, detail)
+        self.status = status
+
+
 class HttpFetcher:
     """Gets one URL again and again over a kept connection.
 
@@ -82,6 +90,7 @@ class HttpFetcher:
         self._insecure = insecure_skip_verify
         self._follow = follow_redirects
         self._kept: _Connection | None = None
+        self._body: bytes | None = None
 
     def __repr__(self) -> str:
         return f"HttpFetcher({self._target.shown!r})"
@@ -89,10 +98,27 @@ class HttpFetcher:
     def get(self) -> Response:
         """Fetch the URL.
 
-        Raises `SourceError` for a status that is not a success, `TimeoutError` at the deadline,
+        Raises `Refused` for a status that is not a success, `SourceError` for a redirect that is
+        not followed and for files that cannot be read, `TimeoutError` at the deadline,
         `ConnectionError` if the server is not there, leaves too early or is not trusted,
         `Malformed` if what it sends is too large or not HTTP.
         """
+        return self._fetch()
+
+    def post(self, body: bytes) -> Response:
+        """Send JSON, once: on a connection of its own, and no redirect is followed.
+
+        Raises what `get` does.
+        """
+        self.close()
+        self._body = body
+        try:
+            return self._fetch()
+        finally:
+            self._body = None
+            self.close()
+
+    def _fetch(self) -> Response:
         budget = _Budget(self._clock, self._timeout, self._max_bytes)
         secrets = self._secrets()
         with self._explained():
@@ -216,7 +242,11 @@ class HttpFetcher:
             "User-Agent": "flopwatch",
         }
         try:
-            connection.request("GET", target.path, headers={**headers, **secrets})
+            if self._body is None:
+                connection.request("GET", target.path, headers={**headers, **secrets})
+            else:
+                headers |= {"Content-Type": "application/json", **secrets}
+                connection.request("POST", target.path, self._body, headers)
             return connection.getresponse()
         except (ConnectionError, ssl.SSLError, http.client.BadStatusLine) as error:
             if reused:
@@ -230,7 +260,11 @@ class HttpFetcher:
             raise SourceError(
                 "unavailable", f"{target.shown}: redirects to no usable URL"
             ) from None
-        if self._follow == "none" or (self._follow == "same-host" and not wanted.same(target)):
+        if (
+            self._follow == "none"
+            or self._body is not None
+            or (self._follow == "same-host" and not wanted.same(target))
+        ):
             raise SourceError(
                 "unavailable",
                 f"{target.shown}: redirects to {wanted.shown}, which is not followed; configure"
@@ -245,7 +279,7 @@ class HttpFetcher:
             reason, hint = _meaning(status)
             said = "" if reason == "denied" else _excerpt(answer, budget, secrets)
             text = f"{self._target.shown}: HTTP {status}: {hint}{said}"
-            raise SourceError(reason, text)
+            raise Refused(status, reason, text)
         body = _decoded(answer, self._max_bytes, budget)
         return Response(status, answer.content_type, body)
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMappin
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit, urlunsplit
 
 from exporter import catalogue as c
 from exporter.board import Board
@@ -33,9 +34,13 @@ from exporter.fetch import HttpFetcher
 from exporter.formats.exposition import Limits
 from exporter.isolate import Isolated, Remembers
 from exporter.reference.accelerators import load as load_accelerators
+from exporter.reference.models import ModelShape
+from exporter.reference.models import load as load_models
+from exporter.reference.models import read_file as read_model
 from exporter.reference.xids import load as load_xids
 from exporter.runner import Schedule
-from exporter.samples import Item, Released, Sample, Source
+from exporter.samples import Item, Metric, Released, Sample, Source
+from exporter.sinks.statefile import StateFile, this_boot
 from exporter.sources.dcgm_page import DcgmPageSource
 from exporter.sources.derived import DerivedSource
 from exporter.sources.fallback import Fallback
@@ -43,6 +48,7 @@ from exporter.sources.host import HostSource
 from exporter.sources.inference import InferenceSource
 from exporter.sources.kmsg import KernelLogSource
 from exporter.sources.network import NetworkSource
+from exporter.sources.probe import Completion, Health, ProbeSource, Question
 from exporter.sources.process import ProcessSource
 from exporter.xids import XidLedger
 
@@ -50,6 +56,11 @@ if TYPE_CHECKING:
     from exporter.demo import Demo
 
 _log = logging.getLogger(__name__)
+
+
+_STATE_LOOK, _STATE_DEADLINE = 5.0, 5.0
+"""How often it is looked whether there is news to write, and how long writing should take at most,
+in seconds."""
 
 
 class Roster:
@@ -78,14 +89,15 @@ class Estate:
     """What sources are given beside their settings; it outlives a reload.
 
     `memories` is what sources remember, by name: a successor goes on where its predecessor left
-    off. `ending` is set when the daemon ends. `gpus` tells whether the machine has a GPU driver, or
-    a GPU.
+    off; `recalled` is set once what a former daemon has left is among them. `ending` is set when
+    the daemon ends. `gpus` tells whether the machine has a GPU driver, or a GPU.
     """
 
     clock: Clock
     board: Board = field(default_factory=Board)
     ledger: XidLedger = field(default_factory=lambda: XidLedger(load_xids()))
     memories: MutableMapping[str, Any] = field(default_factory=dict)
+    recalled: threading.Event = field(default_factory=threading.Event)
     ending: threading.Event = field(default_factory=threading.Event)
     gpus: bool = False
 
@@ -97,13 +109,17 @@ class Estate:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A source that the settings ask for. Equal fingerprints: nothing about it has changed."""
+    """A source that the settings ask for. Equal fingerprints: nothing about it has changed.
+
+    At the end of the daemon one that is `last` ends after all others.
+    """
 
     name: str
     group: str
     schedule: Schedule
     fingerprint: str
     make: Callable[[], Source]
+    last: bool = False
 
 
 Planner = Callable[[Settings, Estate], list[Plan]]
@@ -120,6 +136,8 @@ def plan(settings: Settings, estate: Estate) -> list[Plan]:
 def _plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
     sources, root = settings.sources, Path(settings.root)
     shared = settings.root
+    if settings.state_directory is not None:
+        yield _state_plan(settings, Path(settings.state_directory), estate)
     yield from _gpu_plans(settings, estate)
     if (host := sources.host).enabled:
         yield Plan(
@@ -143,6 +161,9 @@ def _plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
     if sources.inference.enabled:
         servers = list(_server_plans(sources.inference, estate.clock))
         yield from servers
+        for server in sources.inference.servers:
+            if server.enabled:
+                yield from _probe_plans(settings, server, estate)
         if servers and sources.serving.enabled:
             yield _serving_plan(settings, estate)
 
@@ -288,14 +309,152 @@ def _server_plans(inference: InferenceSettings, clock: Clock) -> Iterator[Plan]:
         )  # fmt: skip
 
 
+def _probe_plans(settings: Settings, server: ServerSettings, estate: Estate) -> Iterator[Plan]:
+    """Yield the probes of one server: of its health, and of a completion where that is wanted."""
+    told = settings.sources.inference.probe
+    if not (told.enabled if server.probe is None else server.probe):
+        return
+    look = _Look(server, estate)
+    door = functools.partial(_door, server, estate.clock)
+    yield _probe_plan(
+        settings, server, estate,
+        lambda: Health(
+            lambda path: door(_beside(server.url, server.health_url, path), told.timeout),
+            look.engine,
+        ),
+        interval=told.interval, timeout=told.timeout,
+    )  # fmt: skip
+    if told.completion if server.completion is None else server.completion:
+        url = _beside(server.url, server.completion_url, "/v1/completions")
+        yield _probe_plan(
+            settings, server, estate,
+            lambda: Completion(door(url, told.completion_timeout), look.model),
+            interval=told.completion_interval, timeout=told.completion_timeout,
+            suffix=":completion",
+        )  # fmt: skip
+
+
+def _probe_plan(
+    settings: Settings,
+    server: ServerSettings,
+    estate: Estate,
+    question: Callable[[], Question],
+    *,
+    interval: float,
+    timeout: float,
+    suffix: str = "",
+) -> Plan:
+    kept = _remembering(settings, estate)
+    kept.pop("keep_every", None)
+    return Plan(
+        f"probe:{server.name}{suffix}", c.SERVING, Schedule(interval, timeout + 0.5),
+        f"{interval} {timeout} {server!r}",
+        lambda: ProbeSource(
+            server.name, question(), clock=estate.clock, timeout=timeout, **kept
+        ),
+    )  # fmt: skip
+
+
+def _door(server: ServerSettings, clock: Clock, url: str, timeout: float) -> HttpFetcher:
+    """Return what asks a server at another address of its own; its token is for its host only."""
+    page, there = urlsplit(server.url), urlsplit(url)
+    trusted = page.hostname == there.hostname and (page.scheme, there.scheme) != ("https", "http")
+    token_file = server.token_file if trusted else None
+    return HttpFetcher(
+        url,
+        timeout=timeout,
+        max_bytes=1 << 20,
+        token_file=None if token_file is None else Path(token_file),
+        ca_file=None if server.ca_file is None else Path(server.ca_file),
+        insecure_skip_verify=server.insecure_skip_verify,
+        clock=clock,
+    )
+
+
+def _beside(page: str, url: str | None, path: str) -> str:
+    """Return an address: the one that was given, or a path on the server of the page."""
+    return url or urlunsplit((*urlsplit(page)[:2], path, "", ""))
+
+
+class _Look:
+    """What the page of a server has told so far of its engine and its model."""
+
+    def __init__(self, server: ServerSettings, estate: Estate) -> None:
+        self._server = server
+        self._estate = estate
+
+    def engine(self) -> str:
+        """Return the engine's name, "" if it is not known yet."""
+        if self._server.engine != "auto":
+            return self._server.engine
+        return self._label(c.LLM_SERVER_INFO, "engine")
+
+    def model(self) -> str:
+        """Return a model's name, "" if none is known yet."""
+        families = (c.LLM_REQUESTS_TOTAL, c.LLM_ACTIVE_REQUESTS, c.LLM_TOKENS_TOTAL)
+        found = (self._label(family, "model_name") for family in families)
+        return self._server.model_name or next(filter(None, found), "")
+
+    def _label(self, metric: Metric, label: str) -> str:
+        at, of = metric.labels.index(label), metric.labels.index("server")
+        view = self._estate.board.view(self._estate.clock.monotonic())
+        found = (s.labels[at] for s in view.samples(metric) if s.labels[of] == self._server.name)
+        return next(filter(None, found), "")
+
+
 def _serving_plan(settings: Settings, estate: Estate) -> Plan:
     told, objectives = settings.sources.serving, settings.objectives
+    shapes = _shapes(settings.sources.inference)
+    kept = _remembering(settings, estate)
     return Plan(
         "derive:serving", c.SERVING,
-        Schedule(told.interval, told.deadline, told.max_series), f"{told!r} {objectives!r}",
+        Schedule(told.interval, told.deadline, told.max_series),
+        f"{told!r} {objectives!r} {shapes!r} {settings.state_directory} {settings.state_interval}",
         lambda: DerivedSource(
-            serving(told.windows, objectives, _log.warning), estate.board.view, estate.clock
+            serving(told.windows, objectives, _log.warning, load_models(), shapes),
+            estate.board.view, estate.clock, **kept,
         ),
+    )  # fmt: skip
+
+
+def _shapes(inference: InferenceSettings) -> dict[str, ModelShape]:
+    """Return the shapes of the models whose configuration was given, by server."""
+    found: dict[str, ModelShape] = {}
+    for at, server in enumerate(inference.servers):
+        if server.enabled and server.model_file is not None:
+            try:
+                found[server.name] = read_model(Path(server.model_file), server.name)
+            except ValueError as error:
+                where = f"sources.inference.servers.{at}.model_config"
+                raise ConfigError(f"{where}: {error}") from None
+    return found
+
+
+def _remembering(settings: Settings, estate: Estate) -> dict[str, Any]:
+    """Return how a source is to keep what it remembers, over a reload and a restart."""
+    if settings.state_directory is None:
+        return {"memories": estate.memories}
+
+    def recall() -> None:
+        # A disk that hangs costs what was remembered, and nothing else.
+        estate.clock.wait(estate.recalled, _STATE_DEADLINE)
+
+    return {
+        "memories": estate.memories, "recall": recall, "keep_every": settings.state_interval,
+    }  # fmt: skip
+
+
+def _state_plan(settings: Settings, directory: Path, estate: Estate) -> Plan:
+    every = settings.state_interval
+    return Plan(
+        StateFile.name, c.EXPORTER, Schedule(min(every, _STATE_LOOK), _STATE_DEADLINE),
+        f"{directory} {every}",
+        lambda: StateFile(
+            directory, estate.memories, estate.recalled, estate.clock,
+            # A little less: what is remembered comes on its own beat.
+            every=every * 0.9, boot=this_boot(),
+        ),
+        last=True,
     )  # fmt: skip
 
 
@@ -453,7 +612,10 @@ def demo_plans() -> Iterator[Planner]:
                 raise ConfigError(f"sources.inference.servers: the demo has a {min(taken)!r} too")
             inference = inference.model_copy(update={"servers": (*inference.servers, *servers)})
             sources = settings.sources.model_copy(update={"inference": inference})
-            made = settings.model_copy(update={"root": str(demo.root), "sources": sources})
+            made = settings.model_copy(
+                # A real node's state is not the demo's to overwrite.
+                update={"root": str(demo.root), "sources": sources, "state_directory": None}
+            )
             clock = estate.clock
             real = [one for one in plan(settings, estate) if one.name == "host"]
             fake = [one for one in plan(made, replace(estate, gpus=True)) if one.name != "host"]

@@ -110,6 +110,17 @@ Item = Sample | Fault | Drop | Event
 """What a source yields. Events come from sources in child processes only."""
 
 
+class Remembered(NamedTuple):
+    """What someone knew at a moment (`taken`, monotonic seconds), as JSON can hold it.
+
+    It is `final` if nothing has been told after it.
+    """
+
+    plain: object
+    taken: float
+    final: bool = False
+
+
 class Malformed(ValueError):  # noqa: N818 - said of the input, not of us
     """What was read is not what it should be: a page, a file or a reply that makes no sense."""
 

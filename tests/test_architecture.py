@@ -62,7 +62,7 @@ ROOMS = {
     "sources.dcgm": Room((*SOURCE, "dcgm.*")),
     "sources.dcgm_page": Room((*SOURCE, "dcgm.*")),
     "sources.derived": Room((*SOURCE, "derive.*")),
-    "sinks": Room(("samples", "clock")),
+    "sinks": Room(("samples", "catalogue", "clock")),
     "board": Room(("samples",)),
     "runner": Room(("samples", "clock", "board")),
     "isolate": Room(("samples", "clock", "catalogue", "sources")),

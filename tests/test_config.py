@@ -104,7 +104,7 @@ def test_the_example_file_is_valid_and_shows_every_key() -> None:
     def keys(model: type) -> set[str]:
         found: set[str] = set()
         for name, field in model.model_fields.items():  # type: ignore[attr-defined]
-            found.add(name)
+            found.add(field.alias or name)
             if hasattr(field.annotation, "model_fields"):
                 found |= keys(field.annotation)
         return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import threading
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from exporter import catalogue as c
 from exporter.app import App
-from exporter.config import Settings, parse
+from exporter.config import ConfigError, Settings, parse
 from exporter.nvml.inventory import gpus_on_bus, has_gpus
 from exporter.plans import Estate, Lent, Plan, plan
 from exporter.runner import Schedule
@@ -264,3 +265,77 @@ def test_a_folder_that_may_not_be_looked_at_has_nothing_in_it(
     monkeypatch.setattr(Path, "exists", denied)
     assert gpus_on_bus(tmp_path) == 1
     assert has_gpus(tmp_path)
+
+
+# ---------------------------------------------------------------- a model's own configuration
+
+CONFIG = {
+    "model_type": "llama",
+    "vocab_size": 100,
+    "hidden_size": 8,
+    "intermediate_size": 20,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+}
+
+
+def serving_plan(path: Path, more: str = "") -> Plan:
+    """Return the plan of serving for one server whose model is described by a file."""
+    server = f"{{name: a, url: 'http://x:1/metrics', model_config: '{path}'{more}}}"
+    text = f"sources: {{inference: {{servers: [{server}]}}}}"
+    (found,) = [
+        one
+        for one in plan(parse(text, "test"), Estate(FakeClock()))
+        if one.name == "derive:serving"
+    ]
+    return found
+
+
+def test_another_model_behind_a_server_makes_serving_anew(tmp_path: Path) -> None:
+    """A reload sees that the file has changed, though its path has not."""
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(CONFIG))
+    first, again = serving_plan(path), serving_plan(path)
+    assert first.fingerprint == again.fingerprint
+    first.make().close()
+    path.write_text(json.dumps({**CONFIG, "num_hidden_layers": 4}))
+    assert serving_plan(path).fingerprint != first.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ('{"model_type": "mamba"}', "config.json: model_type: 'mamba' is none of"),
+        ("{", "config.json:1:2: not JSON"),
+        (None, "config.json: No such file or directory"),
+    ],
+)
+def test_a_bad_model_config_is_told_with_key_and_file(
+    tmp_path: Path, content: str | None, said: str
+) -> None:
+    path = tmp_path / "config.json"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(ConfigError) as caught:
+        serving_plan(path)
+    (problem,) = caught.value.problems
+    assert problem.startswith(f"sources.inference.servers.0.model_config: {tmp_path}/")
+    assert said in problem
+    with pytest.raises(ConfigError):
+        serving_plan(path, ", interval: 1s")
+    # A server that is switched off may have a file that is not there yet.
+    text = f"{{name: a, url: 'http://x:1/metrics', model_config: '{path}', enabled: false}}"
+    assert names(f"sources: {{inference: {{servers: [{text}]}}}}") == names("{}")
+
+
+def test_model_config_is_a_key_like_any_other() -> None:
+    """Empty it is as good as absent; misspelt it is told; what the code calls it is no key."""
+    server = "sources: {{inference: {{servers: [{{name: a, url: 'http://x:1/metrics', {}}}]}}}}"
+    (one,) = parse(server.format("model_config: "), "f").sources.inference.servers
+    assert one.model_file is None
+    for key in ("model_confg", "model_file"):
+        with pytest.raises(ConfigError) as caught:
+            parse(server.format(f"{key}: /x"), "f")
+        assert "unknown key" in caught.value.problems[0]
+    with pytest.raises(ConfigError, match="did you mean 'model_config'"):
+        parse(server.format("model_confg: /x"), "f")

@@ -372,11 +372,12 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         super().__init__(*exchange)  # which answers at once
 
     def do_GET(self) -> None:
-        """Answer with the page, or 404 for any other path."""
-        if self.path.partition("?")[0] != "/metrics":
+        """Answer with the page, to `/health` with nothing, or 404 for any other path."""
+        path = self.path.partition("?")[0]
+        if path not in {"/metrics", "/health"}:
             self.send_error(404)
             return
-        body = self._page()
+        body = self._page() if path == "/metrics" else b""
         self.send_response(200)
         self.send_header("Content-Type", self._content_type)
         self.send_header("Content-Length", str(len(body)))

@@ -21,6 +21,11 @@ class Derivation(NamedTuple):
     `function` gets the view of one moment, its own memory, and that moment in monotonic seconds.
     It reads no family but `inputs` and yields none but `outputs`. One that is `steady` says the
     same as long as its inputs are the same readings, whatever the time.
+
+    One that knows more than the board can tell again has a `memory`, which returns it as JSON can
+    hold it, as of the last round. `restore` takes such a memory before the first round, with the
+    time, the memory's age in seconds, and whether nothing was told after it; it raises `Malformed`
+    if it cannot take all of it.
     """
 
     name: str
@@ -29,6 +34,8 @@ class Derivation(NamedTuple):
     outputs: tuple[Metric, ...]
     function: Callable[[View, Memory, float], Iterable[Sample]]
     steady: bool = False
+    memory: Callable[[], object] | None = None
+    restore: Callable[[object, float, float, bool], None] | None = None
 
 
 class Reading(NamedTuple):

@@ -11,7 +11,18 @@ from typing import Any
 import yaml
 
 from exporter import catalogue as c
-from exporter.engines.engine import QUALITIES, Engine, LabelRule, Origin, Row, Weight, Zeros
+from exporter.engines.engine import (
+    LAYERS,
+    QUALITIES,
+    Engine,
+    LabelRule,
+    Operand,
+    Origin,
+    Row,
+    Weight,
+    Where,
+    Zeros,
+)
 from exporter.samples import Metric
 
 
@@ -31,7 +42,7 @@ def load_engines(directory: Path | None = None) -> tuple[Engine, ...]:
         engines |= _load_directory(directory)
     owners: dict[str, str] = {}
     for engine in engines.values():
-        for prefix in engine.prefixes:
+        for prefix in filter(None, engine.prefixes):
             owner = owners.setdefault(prefix, engine.name)
             if owner != engine.name:
                 raise EngineError(
@@ -51,7 +62,11 @@ def _load_directory(directory: Path) -> dict[str, Engine]:
     return engines
 
 
-class _Loader(yaml.SafeLoader):
+# libyaml reads the files in a seventh of the time; it is not part of every build of PyYAML.
+_SafeLoader: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class _Loader(_SafeLoader):  # type: ignore[misc, valid-type]
     """YAML that refuses a key written twice: the second would silently win."""
 
 
@@ -126,6 +141,16 @@ class _Node:
     def texts(self) -> tuple[str, ...]:
         return tuple(item.text() for item in self.items())
 
+    def words(self) -> tuple[str, ...]:
+        """Return text or a list of texts; each may be empty."""
+        values = self.value if isinstance(self.value, list) else [self.value]
+        for value in values:
+            if not isinstance(value, str):
+                raise self.wrong(f"text is wanted, not {value!r}")
+        if not values:
+            raise self.wrong("a list with at least one entry is wanted")
+        return tuple(values)
+
     def truth(self) -> bool:
         if not isinstance(self.value, bool):
             raise self.wrong(f"true or false is wanted, not {self.value!r}")
@@ -145,20 +170,41 @@ class _Node:
         return self.text()
 
 
-def _engine(node: _Node) -> Engine:
-    given = node.fields("engine prefixes rows", "bare model_labels foreign_labels destructive hint")
+_ENGINE_KEYS = (
+    "marks mark_labels layer experimental destructive bare model_labels version_labels fold_case"
+    " rank_labels copy_labels where foreign_labels hint"
+)
 
-    def texts(key: str, default: tuple[str, ...]) -> tuple[str, ...]:
+
+def _engine(node: _Node) -> Engine:
+    given = node.fields("engine prefixes rows", _ENGINE_KEYS)
+
+    def texts(key: str, default: tuple[str, ...] = ()) -> tuple[str, ...]:
         return given[key].texts() if key in given else default
 
+    def truth(key: str) -> bool:
+        return given[key].truth() if key in given else False
+
+    prefixes = given["prefixes"].words()
+    if "" in prefixes and not {"marks", "mark_labels"} & set(given):
+        raise given["prefixes"].wrong('with "" marks or mark_labels are wanted')
     return Engine(
         name=given["engine"].text(),
-        prefixes=given["prefixes"].texts(),
+        prefixes=prefixes,
         rows=tuple(map(_row, given["rows"].items())),
-        destructive=given["destructive"].truth() if "destructive" in given else False,
-        bare=texts("bare", ()),
+        marks=texts("marks"),
+        mark_labels=frozenset(texts("mark_labels")),
+        layer=given["layer"].one_of(LAYERS) if "layer" in given else LAYERS[0],
+        experimental=truth("experimental"),
+        destructive=truth("destructive"),
+        bare=texts("bare"),
         model_labels=texts("model_labels", ("model_name",)),
-        foreign_labels=frozenset(texts("foreign_labels", ())),
+        version_labels=texts("version_labels"),
+        fold_case=truth("fold_case"),
+        rank_labels=texts("rank_labels"),
+        copy_labels=texts("copy_labels"),
+        where=_where(given),
+        foreign_labels=frozenset(texts("foreign_labels")),
         hint=given["hint"].text() if "hint" in given else "",
     )
 
@@ -181,50 +227,88 @@ def _row(node: _Node) -> Row:
 _OURS = ("model_name", "model_version", "engine", "server")
 
 
+_ORIGIN_KEYS = (
+    "name sum labels where scale combine weight zeros over times less numbers zero_is_off only_with"
+    " unless"
+)
+
+
 def _origin(node: _Node, metric: Metric) -> Origin:
-    given = node.fields("quality semantics", "name sum labels where scale combine weight zeros")
+    given = node.fields("quality semantics", _ORIGIN_KEYS)
     if ("name" in given) is ("sum" in given):
         raise node.wrong("either name or sum is wanted")
     combine = given["combine"].one_of(("sum", "mean", "max")) if "combine" in given else "sum"
-    histogram = metric.kind == "histogram"
-    for key, wrong, reason in (
-        ("zeros", not histogram, "only for a histogram"),
-        ("sum", histogram, "not for a histogram"),
-        ("combine", metric.kind != "gauge", "only for a gauge"),
-        ("weight", combine != "mean", "only with combine: mean"),
-    ):
-        if key in given and wrong:
-            raise given[key].wrong(reason)
+    _expect_sense(given, metric, combine)
     labels = (
         {k: _label(v) for k, v in given["labels"].entries().items()} if "labels" in given else {}
     )
     own = [label for label in metric.labels if label not in _OURS]
     if sorted(labels) != sorted(own):
         raise node.wrong(f"labels: {metric.name} wants {', '.join(own) or 'none'}")
-    where = given["where"].entries().items() if "where" in given else ()
     return Origin(
         names=(given["name"].text(),) if "name" in given else given["sum"].texts(),
         quality=given["quality"].one_of(QUALITIES),
         semantics=given["semantics"].text(),
         labels=labels,
-        where={
-            label: frozenset(v.texts() if isinstance(v.value, list) else (v.text(),))
-            for label, v in where
-        },
+        where=_where(given),
         scale=given["scale"].number() if "scale" in given else 1.0,
         combine=combine,  # type: ignore[arg-type]
         weight=_weight(given["weight"]) if "weight" in given else None,
         zeros=_zeros(given["zeros"]) if "zeros" in given else None,
+        over=_operand(given["over"]) if "over" in given else None,
+        times=_operand(given["times"]) if "times" in given else None,
+        less=_operand(given["less"]) if "less" in given else None,
+        numbers=given["numbers"].texts() if "numbers" in given else (),
+        zero_is_off=given["zero_is_off"].truth() if "zero_is_off" in given else False,
+        only_with=given["only_with"].text() if "only_with" in given else "",
+        unless=given["unless"].text() if "unless" in given else "",
     )
+
+
+def _expect_sense(given: dict[str, _Node], metric: Metric, combine: str) -> None:
+    """Raise for a key that says nothing of a metric of this kind, or beside that other key."""
+    histogram, gauge = metric.kind == "histogram", metric.kind == "gauge"
+    for key, wrong, reason in (
+        ("zeros", not histogram, "only for a histogram"),
+        ("sum", histogram, "not for a histogram"),
+        ("combine", histogram, "not for a histogram"),
+        ("zero_is_off", histogram, "not for a histogram"),
+        ("weight", combine != "mean", "only with combine: mean"),
+        ("over", not gauge, "only for a gauge"),
+        ("times", not gauge, "only for a gauge"),
+        ("less", not gauge, "only for a gauge"),
+        ("numbers", not gauge, "only for a gauge"),
+        ("numbers", bool({"over", "times", "less", "combine"} & set(given)), "stands alone"),
+    ):
+        if key in given and wrong:
+            raise given[key].wrong(reason)
+
+
+def _where(given: dict[str, _Node]) -> Where:
+    """Return the labels that a series must have; "" is a label that is empty or not there."""
+    if "where" not in given:
+        return {}
+    return {label: frozenset(v.words()) for label, v in given["where"].entries().items()}
+
+
+def _operand(node: _Node) -> Operand:
+    given = node.fields("name", "where")
+    return Operand(given["name"].text(), _where(given))
 
 
 def _label(node: _Node) -> LabelRule:
     if isinstance(node.value, str):
         return LabelRule(constant=node.text())
-    given = node.fields("from", "as")
-    if "as" in given:
-        given["as"].one_of(("status_class",))
-    return LabelRule(origin=given["from"].text(), status_class="as" in given)
+    given = node.fields("from", "as words other")
+    words = given["words"].entries() if "words" in given else {}
+    if "other" in given and not words:
+        raise given["other"].wrong("only with words")
+    return LabelRule(
+        origin=given["from"].text(),
+        reading=given["as"].one_of(("status_class", "member")) if "as" in given else "",  # type: ignore[arg-type]
+        words={theirs: ours.text() for theirs, ours in words.items()},
+        other=given["other"].text() if "other" in given else "",
+    )
 
 
 def _weight(node: _Node) -> Weight:

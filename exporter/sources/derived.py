@@ -5,12 +5,23 @@ So what is derived gets timing, health and a status row like everything else tha
 
 from __future__ import annotations
 
+import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
+from typing import Any
 
 from exporter.clock import Clock
 from exporter.derive import Derivation, Memory
-from exporter.samples import Batch, Brought, View, in_columns
+from exporter.samples import (
+    Batch,
+    Brought,
+    Fault,
+    Malformed,
+    Remembered,
+    SourceError,
+    View,
+    in_columns,
+)
 
 
 class DerivedSource:
@@ -20,10 +31,24 @@ class DerivedSource:
     read at least as often as the one that took it; where two fell between rounds, the later one
     stands for both.
 
+    `memories` keeps what the derivation remembers, by name: a successor goes on where this one
+    leaves off. It is put there at the end, and before that every `keep_every` seconds. `recall` is
+    called before the first round, to bring what an earlier process has left; what it raises is told
+    and costs nothing but that.
+
         gpu_peak_flops{gpu="0",uuid="GPU-5a1c...",precision="bf16"} 989400000000000
     """
 
-    def __init__(self, derivation: Derivation, view: Callable[[float], View], clock: Clock) -> None:
+    def __init__(
+        self,
+        derivation: Derivation,
+        view: Callable[[float], View],
+        clock: Clock,
+        *,
+        memories: MutableMapping[str, Any] | None = None,
+        recall: Callable[[], None] = lambda: None,
+        keep_every: float = math.inf,
+    ) -> None:
         self.name = f"derive:{derivation.name}"
         self.group = derivation.group
         self._function = derivation.function
@@ -34,16 +59,48 @@ class DerivedSource:
         self._steady = derivation.steady
         self._seen: list[Batch] = []
         self._said = Batch()
+        self._derivation = derivation
+        self._memories = {} if memories is None else memories
+        self._recall = recall
+        self._keep_every = keep_every
+        self._round: float | None = None
+        self._kept = 0.0
 
     def read(self) -> Brought:
         """Derive once from what is fresh now; nothing where an input is missing."""
         now = self._clock.monotonic()
         view = self._view(now)
-        if not self._steady or self._moved(view):
-            self._memory.begin(now)
-            said = list(self._function(view, self._memory, now))
-            self._said = in_columns(said, self._said.shape)
-        return Brought(self._said)
+        if self._steady and not self._moved(view):
+            return Brought(self._said)
+        self._memory.begin(now)
+        faults = self._take_over(now) if self._round is None else []
+        self._round = now
+        said = list(self._function(view, self._memory, now))
+        self._said = in_columns(said, self._said.shape)
+        if now - self._kept >= self._keep_every:
+            self._keep()
+        return Brought(self._said, faults)
+
+    def _take_over(self, now: float) -> list[Fault]:
+        """Go on where a predecessor was; return what hindered it."""
+        self._kept = now
+        restore = self._derivation.restore
+        if restore is None:
+            return []
+        try:
+            self._recall()
+            former = self._memories.get(self.name)
+            if isinstance(former, Remembered):
+                self._memories[self.name] = former._replace(final=False)
+                restore(former.plain, now, now - former.taken, former.final)
+        except (OSError, SourceError, Malformed) as error:
+            return [Fault.of("memory", error)]
+        return []
+
+    def _keep(self, *, final: bool = False) -> None:
+        if self._derivation.memory is not None and self._round is not None:
+            self._memories[self.name] = Remembered(self._derivation.memory(), self._round, final)
+            self._kept = self._round
 
     def _moved(self, view: View) -> bool:
         """Tell whether there is a new reading among the inputs, or one has become too old."""
@@ -56,4 +113,5 @@ class DerivedSource:
         return len(seen) != len(former) or any(map(operator.is_not, seen, former))
 
     def close(self) -> None:
-        """Hold nothing, so release nothing."""
+        """Leave what is remembered to the successor."""
+        self._keep(final=True)

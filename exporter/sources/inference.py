@@ -112,7 +112,7 @@ class InferenceSource:
         _expect_metrics(response)
         page = self._reader.read(response.body)
         translator = self._translator
-        if translator is None or not _offers(translator.engine, page):
+        if translator is None or not translator.engine.offers(page.shape):
             translator = self._recognised(response.body)
             page = self._reader.read(response.body)
         return translator, page
@@ -120,9 +120,11 @@ class InferenceSource:
     def _recognised(self, body: bytes) -> Translator:
         """Find the engine of a page and keep what reads it."""
         page = self._wide().read(body)
-        engine = detect(self._engines, (*page.shape.index, *page.shape.types))
+        engine = detect(self._engines, page.shape)
         if engine is None:
-            raise SourceError("unavailable", f"up, but no metrics of {self._wanted()}")
+            others = next(filter(None, (e.repeats(page.shape) for e in self._engines)), "")
+            hint = f"; it repeats those of other servers (label {others})" if others else ""
+            raise SourceError("unavailable", f"up, but no metrics of {self._wanted()}{hint}")
         if self._refused(engine):
             self._rest = _LOOK_AGAIN - 1
             raise SourceError("denied", self._refusal)
@@ -151,8 +153,8 @@ class InferenceSource:
         return self._translator
 
     def _wide(self) -> Reader:
-        prefixes = [prefix for engine in self._engines for prefix in engine.prefixes]
-        return Reader(prefixes, self._limits)
+        names = [name for engine in self._engines for name in engine.telling]
+        return Reader(names, self._limits)
 
 
 def _chosen(engines: Sequence[Engine], name: str) -> tuple[Engine, ...]:
@@ -162,11 +164,6 @@ def _chosen(engines: Sequence[Engine], name: str) -> tuple[Engine, ...]:
         known = ", ".join(engine.name for engine in engines)
         raise ValueError(f"engine {name!r} is not known (auto, {known})")
     return chosen
-
-
-def _offers(engine: Engine, page: Page) -> bool:
-    shape = page.shape
-    return engine.offers(shape.index) or engine.offers(shape.types)
 
 
 def _expect_metrics(response: Response) -> None:

@@ -15,7 +15,9 @@ from exporter import catalogue as c
 from exporter.derive import Memory
 from exporter.derive.serving import serving
 from exporter.derive.serving.book import Book
-from exporter.derive.serving.sla import INPUTS, OUTPUTS, Sla
+from exporter.derive.serving.sla import INPUTS, OUTPUTS, Sla, Violation
+from exporter.derive.serving.tally import is_served
+from exporter.engines import load_engines
 from exporter.objectives import Objective, read_inference, read_slas, read_training
 from exporter.samples import Gate, Health, Histogram, Metric, Sample, SourceView, View
 
@@ -548,6 +550,19 @@ def test_nothing_at_all_is_undetermined_and_has_no_counters() -> None:
     assert node.get(c.SLA_WINDOW_FILLED_RATIO, "ttft_p95") is None
 
 
+def test_other_parts_can_ask_what_is_violated_and_by_whom() -> None:
+    """Only of the server whose requests are late, and only as long as they are."""
+    objective = replace(SEED[1], per="server", minimum_events=1)
+    node = Node([objective], Server("a"), Server("b"))
+    assert node.sla.violated() == []
+    for server, ttft in zip(node.servers, (0.05, 2.0), strict=True):
+        server.serve(20, ttft=ttft)
+    node.after()
+    assert node.sla.violated() == [Violation(objective, "", "b")]
+    node.run(310)
+    assert node.sla.violated() == []
+
+
 def test_one_slow_request_of_three_is_not_an_outage() -> None:
     """Compliance is told, a verdict and burn rates are not: too few events."""
     server = Server()
@@ -668,6 +683,48 @@ def test_outcomes_of_the_clients_making_are_left_out() -> None:
     assert node.get(c.SLA_EVENTS_TOTAL, "error_rate") == 100
     assert node.get(c.SLA_EXCLUDED_EVENTS_TOTAL, "error_rate", reason="client_abort") == 7
     assert node.get(c.SLA_EXCLUDED_EVENTS_TOTAL, "error_rate", reason="client_error") == 3
+
+
+def test_requests_that_were_no_requests_do_not_count_as_served() -> None:
+    """A gateway's 4xx were good events: an outage among bad requests looked compliant."""
+    server = Server()
+    node = Node(promised(error_rate="< 1%"), server)
+    assert server.outcomes is not None
+    server.serve(100)
+    server.outcomes.update(invalid=900, error=20)
+    node.after()
+
+    assert node.get(c.SLA_EVENTS_TOTAL, "error_rate") == 120
+    assert node.get(c.SLA_GOOD_EVENTS_TOTAL, "error_rate") == 100
+    assert node.get(c.SLA_EXCLUDED_EVENTS_TOTAL, "error_rate", reason="client_error") == 900
+
+
+OUTCOMES = {
+    "success": True,
+    "stop": True,
+    "length": True,
+    "abort": False,
+    "cancelled": False,
+    "error": False,
+    "invalid": False,
+    "rejected": False,
+}
+"""The words for outcomes that are ours, and whether such a request was served."""
+
+
+def test_every_outcome_that_an_engine_tells_is_understood() -> None:
+    """The mappings' words, and those that vLLM, TensorRT-LLM and SGLang have themselves."""
+    rules = [
+        source.labels["outcome"]
+        for engine in load_engines()
+        for row in engine.rows
+        if row.metric is c.LLM_REQUESTS_TOTAL
+        for source in row.sources
+    ]
+    words = {rule.constant for rule in rules} | {rule.other for rule in rules}
+    words |= {word for rule in rules for word in rule.words.values()}
+    assert words - {None, ""} <= OUTCOMES.keys()
+    assert {outcome: is_served(outcome) for outcome in OUTCOMES} == OUTCOMES
 
 
 def test_requests_without_a_measurement_are_left_out_and_counted() -> None:

@@ -88,9 +88,12 @@ def test_refused_and_failed_requests_are_not_served_ones() -> None:
             *page(),
             *(
                 c.LLM_REQUESTS_TOTAL(n * share, "m", "", outcome, "vllm", "a")
-                for outcome, share in (("stop", 2), ("length", 1), ("error", 5), ("rejected", 7))
+                for outcome, share in (
+                    ("stop", 2), ("length", 1), ("error", 5), ("rejected", 7), ("invalid", 11),
+                    ("cancelled", 13), ("abort", 17),
+                )
             ),
-        ]
+        ]  # fmt: skip
 
     board = Board()
     board.tell(0, told(0))
@@ -190,6 +193,65 @@ def test_a_mean_follows_from_other_sums_and_says_so(
     board.tell(60, tell(1))
     found = values(derived(board.book), c.LLM_LATENCY_MEAN_SECONDS, signal=signal, method="derived")
     assert found == ([] if mean is None else [pytest.approx(mean)])
+
+
+def test_tpot_follows_from_the_latencies_of_a_recorded_nim() -> None:
+    """NIM 1.x has no TPOT: (E2E less TTFT) over (tokens less requests) is its mean step."""
+    samples = recorded("nim-llm-1.x-2024-10.prom", "nim")
+    board = Board()
+    board.tell(0, [emptied(sample) for sample in samples])
+    board.tell(60, samples)
+    found = derived(board.book)
+    (tpot,) = values(found, c.LLM_LATENCY_MEAN_SECONDS, signal="tpot", method="derived")
+    (step,) = values(found, c.LLM_LATENCY_MEAN_SECONDS, signal="itl", method="exact")
+    assert tpot == pytest.approx((2.4688401222229004 - 0.6119842529296875) / (174 - 5))
+    assert tpot == pytest.approx(step)
+    assert not values(found, c.LLM_LATENCY_MEAN_SECONDS, signal="tpot", method="exact")
+    assert not values(found, c.LLM_LATENCY_QUANTILE_UPPER_SECONDS, signal="tpot")
+
+
+@pytest.mark.parametrize(
+    ("first", "whole", "tokens"),
+    [
+        # A tenth of the requests were aborted after their first token.
+        ((110, 11.0), (100, 400.0), 10_100),
+        # Single tokens only: none comes after the first.
+        ((100, 10.0), (100, 10.5), 100),
+        # Requests under way at the window's edges: the end is before the first token.
+        ((100, 50.0), (100, 40.0), 10_100),
+        ((0, 0.0), (0, 0.0), 0),
+    ],
+)
+def test_tpot_does_not_follow_from_latencies_of_other_requests(
+    first: tuple[int, float], whole: tuple[int, float], tokens: int
+) -> None:
+    """Then there is none."""
+    board = Board()
+    for step in range(2):
+        counts = ((c.LLM_TTFT_SECONDS, first), (c.LLM_E2E_SECONDS, whole))
+        latencies = [
+            metric(Histogram((10.0,), (step * n, step * n), step * total), *CHAT)
+            for metric, (n, total) in counts
+        ]
+        told = c.LLM_FINISHED_OUTPUT_TOKENS_TOTAL(step * tokens, *CHAT)
+        info = c.LLM_SERVER_INFO(1, CHAT.engine, CHAT.server, "")
+        board.tell(60 * step, [info, *latencies, told])
+    assert not values(derived(board.book), c.LLM_LATENCY_MEAN_SECONDS, signal="tpot")
+
+
+def recorded(name: str, engine: str) -> list[Sample]:
+    """Return what a recorded page says."""
+    known = next(one for one in load_engines() if one.name == engine)
+    page = Reader(known.wanted).read((PAGES / name).read_bytes())
+    return [one for one in Translator(known, "a").translate(page) if not isinstance(one, Drop)]
+
+
+def emptied(sample: Sample) -> Sample:
+    """Return a counter or a histogram as it was before the first request."""
+    value = sample.value
+    if isinstance(value, Histogram):
+        return sample._replace(value=Histogram(value.bounds, tuple(0 for _ in value.counts), 0.0))
+    return sample._replace(value=0) if sample.metric.kind == "counter" else sample
 
 
 def test_shares_of_a_recorded_vllm() -> None:

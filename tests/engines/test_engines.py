@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from exporter import catalogue as c
+from exporter.board import Board
 from exporter.engines import (
     MAX_MODELS,
     Engine,
@@ -17,8 +18,10 @@ from exporter.engines import (
     detect,
     load_engines,
 )
+from exporter.exposition import Exposition
 from exporter.formats.exposition import Page, Reader
-from exporter.samples import Drop, Gate, Histogram, Metric, Sample, Value
+from exporter.samples import Drop, Gate, Histogram, Metric, Sample, Snapshot, Value
+from tests.fakes import FakeClock
 
 PAGES = Path(__file__).parent.parent / "data" / "engines"
 
@@ -37,8 +40,11 @@ COMPLETE = [
 ]
 
 
+SHIPPED = load_engines()
+
+
 def engine(name: str) -> Engine:
-    return next(engine for engine in load_engines() if engine.name == name)
+    return next(engine for engine in SHIPPED if engine.name == name)
 
 
 def parse(text: str) -> Page:
@@ -49,7 +55,7 @@ def recorded(name: str) -> list[Sample | Drop]:
     """Translate a recorded page as the source does: recognised, then read with what is wanted."""
     body = (PAGES / name).read_bytes()
     wide = Reader().read(body).shape
-    found = detect(load_engines(), (*wide.index, *wide.types))
+    found = detect(SHIPPED, wide)
     assert found is not None
     return Translator(found, "a").translate(Reader(found.wanted).read(body))
 
@@ -99,7 +105,9 @@ def unresolved(samples: Iterable[Sample | Drop]) -> list[str]:
 
 def made(samples: Iterable[Sample | Drop]) -> set[str]:
     """Return the names of what was translated, notes left out."""
-    notes = (c.LLM_SERVER_INFO, c.LLM_SOURCE_INFO, c.LLM_MAPPING_UNRESOLVED)
+    notes = (
+        c.LLM_SERVER_INFO, c.LLM_SOURCE_INFO, c.LLM_MAPPING_UNRESOLVED, c.LLM_SERVER_RANKS
+    )  # fmt: skip
     return {s.metric.name for s in samples if isinstance(s, Sample) and s.metric not in notes}
 
 
@@ -194,6 +202,10 @@ def test_llamacpp_counters() -> None:
         "llm_waiting_requests",
         "llm_prefix_cache_queried_tokens_total",
         "llm_prefix_cache_hit_tokens_total",
+        "llm_prefill_tokens_total",
+        "llm_engine_steps_total",
+        "llm_draft_tokens_total",
+        "llm_accepted_draft_tokens_total",
     }
 
 
@@ -225,43 +237,9 @@ def test_samples_are_well_formed(name: str) -> None:
 def test_wanted_names_are_enough(name: str) -> None:
     """A reader that keeps only the wanted names gives the same samples as one that keeps all."""
     body = (PAGES / name).read_bytes()
-    found = detect(load_engines(), Reader().read(body).shape.index)
+    found = detect(SHIPPED, Reader().read(body).shape)
     assert found is not None
     assert Translator(found, "a").translate(Reader().read(body)) == recorded(name)
-
-
-@pytest.mark.parametrize(
-    ("name", "holds"),
-    [
-        ("vllm-2026-05-dp2-excerpt.prom", {"llm_active_requests"}),
-        ("vllm-0.10.0-v1-excerpt-a.prom", set()),
-        ("vllm-0.10.0-v1-excerpt-b.prom", set()),
-        ("vllm-0.6.x-lora-excerpt.prom", set()),
-        ("vllm-0.5.1-ttft-zero-bug-excerpt.prom", set()),
-        ("vllm-docs-iteration-tokens-excerpt.prom", set()),
-        (
-            "llm-d-inference-sim-2026-excerpt.prom",
-            {"llm_active_requests", "llm_waiting_requests", "llm_prefix_cache_hit_tokens_total"},
-        ),
-        (
-            "ray-2.32-vllm-v0-excerpt.prom",
-            {
-                "llm_itl_seconds",
-                "llm_tokens_total",
-                "llm_active_requests",
-                "llm_waiting_requests",
-                "llm_kv_cache_usage_ratio",
-            },
-        ),
-        (
-            "llamacpp-b4687-cold-start-excerpt.prom",
-            {"llm_tokens_total", "llm_prefill_seconds_total", "llm_decode_seconds_total"},
-        ),
-    ],
-)
-def test_excerpts_give_what_they_hold(name: str, holds: set[str]) -> None:
-    """Incomplete histograms and unmapped families give nothing, the rest is used."""
-    assert made(recorded(name)) == holds
 
 
 def test_each_metric_says_where_it_comes_from() -> None:
@@ -415,7 +393,7 @@ def test_more_zeros_than_observations_are_nonsense() -> None:
     """Zeros that the first bucket does not hold cannot be taken out of it."""
     page = bucketed(TPOT, [1, 9], 7.5) + bucketed("vllm:request_generation_tokens", [2, 9], 99.0)
     samples = translate(page)
-    assert made(samples) == set()
+    assert c.LLM_TPOT_SECONDS.name not in made(samples)
     assert samples[-1] == Drop("value", 1)
 
 
@@ -485,11 +463,20 @@ def test_models_that_were_kept_stay_kept() -> None:
 
 @pytest.mark.parametrize("label", ["", '{model_name=""}', '{model_name="undefined"}'])
 def test_a_page_without_a_model_takes_the_configured_name(label: str) -> None:
-    """Configuration stands in where the page says nothing, and only there."""
-    text = f'vllm:num_requests_running{label} 1\nvllm:num_requests_waiting{{model_name="m"}} 2\n'
-    samples = translate(text, model="mine")
+    """Configuration stands in where the page says nothing."""
+    samples = translate(f"vllm:num_requests_running{label} 1\n", model="mine")
     assert value(samples, c.LLM_ACTIVE_REQUESTS, model_name="mine") == 1
-    assert value(samples, c.LLM_WAITING_REQUESTS, model_name="m") == 2
+
+
+def test_a_series_without_a_model_belongs_to_the_pages_only_one() -> None:
+    """vLLM's capacity names no model: it is that of the server's only one, else of none."""
+    line = 'vllm:num_requests_waiting{{model_name="{0}"}} 2\n'.format
+    bare = "vllm:num_requests_running 1\n"
+    only = translate(bare + line("m"), model="mine")
+    assert value(only, c.LLM_ACTIVE_REQUESTS, model_name="m") == 1
+    assert value(only, c.LLM_WAITING_REQUESTS, model_name="m") == 2
+    several = translate(bare + line("m") + line("n"), model="mine")
+    assert value(several, c.LLM_ACTIVE_REQUESTS, model_name="mine") == 1
 
 
 def test_repeated_numbers_of_other_servers_are_not_counted() -> None:
@@ -602,30 +589,413 @@ def test_the_same_series_give_the_same_shape() -> None:
 # ---------------------------------------------------------------- recognising
 
 
-def test_engines_are_recognised_by_prefix() -> None:
-    """A sample name gives its engine away; unknown names give none."""
-    engines = load_engines()
-    assert [e.name for e in engines] == ["llamacpp", "vllm"]
-    for name in ("vllm:x", "ray_vllm:x", "ray_vllm_x", "kserve_vllm:x"):
-        assert detect(engines, ["up", name]) is engine_in(engines, "vllm")
-    assert detect(engines, ["llamacpp:x"]) is engine_in(engines, "llamacpp")
-    assert detect(engines, ["process_start_time_seconds", "http_requests_total"]) is None
+ENGINES = [
+    "app", "dynamo", "litellm", "llamacpp", "lmdeploy", "mindie", "nim", "opentelemetry", "ray",
+    "sglang", "tgi", "triton", "trtllm", "vllm",
+]  # fmt: skip
 
 
-def engine_in(engines: Iterable[Engine], name: str) -> Engine:
-    return next(e for e in engines if e.name == name)
+def detected(text: str) -> str | None:
+    found = detect(SHIPPED, parse(text).shape)
+    return None if found is None else found.name
+
+
+@pytest.mark.parametrize(
+    ("name", "owner"),
+    [
+        ("vllm:x", "vllm"),
+        ("ray_vllm:x", "vllm"),
+        ("ray_vllm_x", "vllm"),
+        ("kserve_vllm:x", "vllm"),
+        ("llamacpp:x", "llamacpp"),
+        ("sglang:x", "sglang"),
+        ("trtllm_x", "trtllm"),
+        ("trtllm:x", "trtllm"),
+        ("tgi_x", "tgi"),
+        ("nv_inference_count", "triton"),
+        ("nv_trt_llm_x", "triton"),
+        ("nv_gpu_utilization", None),
+        ("dynamo_frontend_x", "dynamo"),
+        ("lmdeploy:x", "lmdeploy"),
+        ("ray_serve_x", "ray"),
+        ("ray_x", None),
+        ("litellm_x", "litellm"),
+        ("gen_ai_server_x", "opentelemetry"),
+        ("llm_active_requests", "app"),
+        ("llm_x", None),
+        ('num_request_max{model_name="m"}', "nim"),
+        ("num_request_max", None),
+        ('request_received_total{model_name="m"}', "mindie"),
+        ("request_received_total", None),
+        ('num_requests_running{model_name="m",engine_type="PyTorch"}', "trtllm"),
+        ('num_requests_running{model_name="m"}', None),
+        ("http_requests_total", None),
+        ("process_start_time_seconds", None),
+    ],
+)
+def test_engines_are_recognised_by_their_names(name: str, owner: str | None) -> None:
+    """A prefix gives an engine away; bare names need a name or a label that only one has."""
+    assert detected(f"up 1\n{name} 1\n") == owner
+
+
+def test_a_declared_family_gives_its_engine_away() -> None:
+    """SGLang's series come with the first request, the declarations may be there before."""
+    assert detected("# TYPE sglang:num_running_reqs gauge\n") == "sglang"
+
+
+@pytest.mark.parametrize(
+    ("around", "engine_name"),
+    [
+        ("dynamo_frontend_requests_total 1\n", "vllm:num_requests_running 1\n"),
+        ("nv_inference_count 1\n", "vllm:num_requests_running 1\n"),
+        ("ray_serve_num_http_requests_total 1\n", "ray_vllm_num_requests_running 1\n"),
+        ("gen_ai_client_token_usage_sum 1\n", "vllm:num_requests_running 1\n"),
+        ("llm_active_requests 1\n", "vllm:num_requests_running 1\n"),
+    ],
+)
+def test_the_engines_own_word_is_preferred(around: str, engine_name: str) -> None:
+    """What stands around an engine passes its page on: the engine's names are read, once."""
+    assert detected(around + engine_name) == "vllm"
+    assert detected(engine_name + around) == "vllm"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'vllm:num_requests_running{server="http://10.0.0.1:8000"} 5\n',
+        '# TYPE sglang_x gauge\nsglang_x{worker_addr="grpc://worker:8001"} 1\n',
+        'sglang_x{source="http://10.0.0.1:30000"} 1\n',
+    ],
+)
+def test_a_page_that_only_repeats_others_is_no_engines(text: str) -> None:
+    """Routers show their workers' series with one label more: counted at the workers."""
+    assert detected(text) is None
+
+
+def test_our_own_page_is_no_application() -> None:
+    """A server that is read is not counted again through the page that we make of it."""
+    clock, board = FakeClock(), Board()
+    slot = board.enroll("a", c.SERVING, 2.0, 12.0, clock.monotonic())
+    samples = [s for s in recorded("vllm-0.32.0-cpu.prom") if isinstance(s, Sample)]
+    batch, drops = Gate(10_000).admit(samples)
+    slot.publish(Snapshot("a", c.SERVING, clock.monotonic(), clock.time(), 0.01, batch), drops)
+    exposition = Exposition(lambda: board.view(clock.monotonic()), list, clock)
+    page = exposition.page((frozenset((c.SERVING,)), False, False)).decode()
+    assert 'engine="vllm"' in page
+    assert "llm_ttft_seconds_bucket{" in page
+    assert detected(page) is None
+    assert made(translate(page, "app")) == set()
 
 
 def test_only_llamacpp_is_destructive() -> None:
     """Reading vLLM's page changes nothing; reading llama.cpp's does."""
-    assert {e.name: e.destructive for e in load_engines()} == {"llamacpp": True, "vllm": False}
+    assert [e.name for e in SHIPPED if e.destructive] == ["llamacpp"]
 
 
 def test_wanted_includes_what_has_no_prefix() -> None:
-    """HTTP responses stand outside vLLM's prefixes; nothing else there is of use."""
+    """HTTP responses and the start stand outside vLLM's prefixes; nothing else is of use."""
     wanted = engine("vllm").wanted
     assert "http_requests_total" in wanted
-    assert "process_start_time_seconds" not in wanted
+    assert "process_start_time_seconds" in wanted
+    assert "process_cpu_seconds" not in {name.removesuffix("_total") for name in wanted}
+
+
+# ---------------------------------------------------------------- the language
+
+
+def mine(
+    tmp_path: Path, rows: str, page: str, top: str = "", **options: str
+) -> list[Sample | Drop]:
+    """Translate a page by an engine with these rows; `top` are more of its keys."""
+    text = f'engine: mine\nprefixes: ["mine:"]\n{top}\nrows:\n{rows}'
+    (tmp_path / "mine.yaml").write_text(text)
+    found = load_engines(tmp_path)[-1]
+    return Translator(found, "a", **options).translate(parse(page))
+
+
+GAUGE = """
+  - metric: llm_active_requests
+    sources:
+      - {{name: running, quality: exact, semantics: x, {0}}}
+      - {{name: other, quality: exact, semantics: x}}
+""".format
+COUNTER = """
+  - metric: llm_preemptions_total
+    sources:
+      - {{name: number_total, quality: exact, semantics: x, {0}}}
+""".format
+OUTCOME = """
+  - metric: llm_requests_total
+    sources:
+      - {{name: done_total, quality: exact, semantics: x, labels: {{outcome: {{from: why, {0}}}}}}}
+""".format
+
+
+def test_a_condition_may_want_a_label_to_be_absent(tmp_path: Path) -> None:
+    """SGLang's total has an empty priority, or none; its parts have one."""
+    page = 'mine:running{p=""} 3\nmine:running{p="1"} 2\nmine:running{p="2"} 1\n'
+    assert value(mine(tmp_path, GAUGE('where: {p: ""}'), page), c.LLM_ACTIVE_REQUESTS) == 3
+    bare = "mine:running 3\n"
+    assert value(mine(tmp_path, GAUGE('where: {p: [x, ""]}'), bare), c.LLM_ACTIVE_REQUESTS) == 3
+    whole = mine(tmp_path, GAUGE("scale: 1"), page, 'where: {p: ""}')
+    assert value(whole, c.LLM_ACTIVE_REQUESTS) == 3
+
+
+def test_copies_are_not_added_up(tmp_path: Path) -> None:
+    """Of tensor-parallel ranks the lowest counts, 2 before 10; data-parallel ones are summed."""
+    page = (
+        'mine:running{dp="0",tp="10"} 7\nmine:running{dp="0",tp="2"} 5\n'
+        'mine:running{dp="1",tp="11"} 3\n'
+    )
+    samples = mine(tmp_path, GAUGE("scale: 1"), page, "copy_labels: [tp]\nrank_labels: [dp]")
+    assert value(samples, c.LLM_ACTIVE_REQUESTS) == 5 + 3
+    assert value(samples, c.LLM_SERVER_RANKS) == 2
+
+
+def test_histograms_of_copies_are_not_added_up(tmp_path: Path) -> None:
+    """A scheduler's histogram is on the page once per rank."""
+    rows = "\n  - metric: llm_queue_seconds\n    sources: [{name: q, quality: exact, semantics: x}]"
+    page = "".join(bucketed("mine:q", [1, 2], 3.0, f'tp="{tp}",') for tp in range(4))
+    samples = mine(tmp_path, rows, page, "copy_labels: [tp]")
+    assert histogram(samples, c.LLM_QUEUE_SECONDS) == Histogram((1.0,), (1, 2), 3.0)
+
+
+def test_the_number_of_ranks_follows_the_page() -> None:
+    """A rank that came or went is told; a damaged page tells nothing of it."""
+    line = 'vllm:generation_tokens_total{{engine="{0}",model_name="m"}} 3\n'.format
+    reader, translator = Reader(), Translator(engine("vllm"), "a")
+
+    def ranks(body: str) -> list[Value]:
+        return values(translator.translate(reader.read(body.encode())), c.LLM_SERVER_RANKS)
+
+    assert ranks(line(0)) == [1]
+    assert ranks(line(0) + line(1) + line(2)) == [3]
+    assert ranks(line(0) + line(1) + "vllm:prompt") == []
+    assert ranks(line(0) + line(1)) == [2]
+    assert ranks("vllm:generation_tokens_total 3\n") == [1]
+
+
+def test_words_become_ours(tmp_path: Path) -> None:
+    """Two words of theirs may be one of ours; what is not listed is `other` or stays."""
+    line = 'mine:done_total{{why="{0}"}} {1}\n'.format
+    page = line("gone", 1) + line("left", 2) + line("odd", 4) + "mine:done_total 8\n"
+    rows = OUTCOME('words: {gone: abort, left: abort, "": success}, other: error')
+    samples = mine(tmp_path, rows, page)
+    assert value(samples, c.LLM_REQUESTS_TOTAL, outcome="abort") == 3
+    assert value(samples, c.LLM_REQUESTS_TOTAL, outcome="error") == 4
+    assert value(samples, c.LLM_REQUESTS_TOTAL, outcome="success") == 8
+    kept = mine(tmp_path, OUTCOME("words: {gone: abort}"), page)
+    assert names(kept, c.LLM_REQUESTS_TOTAL, "outcome") == ["abort", "left", "odd"]
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"), [("ResponseType.CANCEL", "abort"), ("CANCEL", "abort"), ("X.NEW", "new")]
+)
+def test_a_printed_member_of_an_enumeration(tmp_path: Path, theirs: str, ours: str) -> None:
+    """LMDeploy's reasons are what Python prints of an enumeration."""
+    rows = OUTCOME("as: member, words: {cancel: abort}")
+    samples = mine(tmp_path, rows, f'mine:done_total{{why="{theirs}"}} 1\n')
+    assert names(samples, c.LLM_REQUESTS_TOTAL, "outcome") == [ours]
+
+
+def test_a_status_class_may_become_a_word(tmp_path: Path) -> None:
+    """The class is made first, then it is put into words."""
+    page = 'mine:done_total{why="404"} 1\nmine:done_total{why="503"} 2\n'
+    samples = mine(tmp_path, OUTCOME("as: status_class, words: {4xx: invalid}, other: error"), page)
+    assert value(samples, c.LLM_REQUESTS_TOTAL, outcome="invalid") == 1
+    assert value(samples, c.LLM_REQUESTS_TOTAL, outcome="error") == 2
+
+
+def test_one_number_over_another(tmp_path: Path) -> None:
+    """Sums over sums: of two ranks the larger one counts more. Nothing over nothing is unknown."""
+    page = (
+        'mine:running{k="used",r="0"} 30\nmine:running{k="used",r="1"} 10\n'
+        'mine:running{k="max",r="0"} 60\nmine:running{k="max",r="1"} 20\n'
+    )
+    rows = GAUGE("where: {k: used}, over: {name: running, where: {k: max}}")
+    assert value(mine(tmp_path, rows, page), c.LLM_ACTIVE_REQUESTS) == 0.5
+    nothing = 'mine:running{k="used"} 0\nmine:running{k="max"} 0\n'
+    assert values(mine(tmp_path, rows, nothing), c.LLM_ACTIVE_REQUESTS) == []
+    alone = 'mine:running{k="used"} 5\nmine:other 9\n'
+    assert value(mine(tmp_path, rows, alone), c.LLM_ACTIVE_REQUESTS) == 9
+
+
+def test_one_number_times_another(tmp_path: Path) -> None:
+    """The size of a block is the same for all ranks and is not added up."""
+    page = (
+        'mine:running{r="0"} 100\nmine:running{r="1"} 50\n'
+        'mine:size{r="0"} 16\nmine:size{r="1"} 16\n'
+    )
+    samples = mine(tmp_path, GAUGE("times: {name: size}"), page)
+    assert value(samples, c.LLM_ACTIVE_REQUESTS) == 150 * 16
+
+
+def test_one_number_less_another(tmp_path: Path) -> None:
+    """Open less queued requests; two numbers that are not of one moment give no negative one."""
+    rows = GAUGE("less: {name: queued}")
+    assert (
+        value(mine(tmp_path, rows, "mine:running 7\nmine:queued 2\n"), c.LLM_ACTIVE_REQUESTS) == 5
+    )
+    assert (
+        value(mine(tmp_path, rows, "mine:running 1\nmine:queued 2\n"), c.LLM_ACTIVE_REQUESTS) == 0
+    )
+    unknown = mine(tmp_path, rows, "mine:running 7\nmine:queued NaN\n")
+    assert values(unknown, c.LLM_ACTIVE_REQUESTS) == []
+
+
+def test_a_number_that_stands_in_labels(tmp_path: Path) -> None:
+    """Products over labels are summed over ranks; a word in one of them asks for the next way."""
+    line = 'mine:running{{r="{0}",blocks="{1}",size="16"}} 1\n'.format
+    rows = GAUGE("numbers: [blocks, size]")
+    samples = mine(tmp_path, rows, line(0, 100) + line(1, 50))
+    assert value(samples, c.LLM_ACTIVE_REQUESTS) == 150 * 16
+    unknown = mine(tmp_path, rows, line(0, 100) + line(1, "None") + "mine:other 5\n")
+    assert value(unknown, c.LLM_ACTIVE_REQUESTS) == 5
+
+
+def test_a_counter_that_is_zero_when_off_is_absent(tmp_path: Path) -> None:
+    """vLLM's estimates stay 0 without a flag: no work and not known look alike there."""
+    rows = COUNTER("zero_is_off: true")
+    off = mine(tmp_path, rows, "mine:number_total 0\n")
+    assert made(off) == set()
+    assert not any(isinstance(s, Drop) for s in off)
+    assert value(mine(tmp_path, rows, "mine:number_total 5\n"), c.LLM_PREEMPTIONS_TOTAL) == 5
+
+
+def test_a_counter_may_be_a_mean_over_ranks(tmp_path: Path) -> None:
+    """What each rank says of one of its GPUs is not what all GPUs did."""
+    page = 'mine:number_total{r="0"} 4\nmine:number_total{r="1"} 2\n'
+    assert value(mine(tmp_path, COUNTER("combine: mean"), page), c.LLM_PREEMPTIONS_TOTAL) == 3
+
+
+def test_a_way_may_depend_on_another_name(tmp_path: Path) -> None:
+    """A counter that comes late must not take over from another in mid-run."""
+    rows = COUNTER("unless: live_total")
+    page = "mine:number_total 5\n"
+    assert value(mine(tmp_path, rows, page), c.LLM_PREEMPTIONS_TOTAL) == 5
+    for late in ("mine:live_total 1\n", "# TYPE mine:live_total counter\n"):
+        assert values(mine(tmp_path, rows, page + late), c.LLM_PREEMPTIONS_TOTAL) == []
+    beside = COUNTER("only_with: live_total")
+    assert values(mine(tmp_path, beside, page), c.LLM_PREEMPTIONS_TOTAL) == []
+    with_it = mine(tmp_path, beside, page + "mine:live_total 1\n")
+    assert value(with_it, c.LLM_PREEMPTIONS_TOTAL) == 5
+
+
+def test_sglangs_counters_do_not_change_places() -> None:
+    """Short requests end before the scheduler's first log: the output is awaited, not borrowed."""
+    ended = 'sglang:generation_tokens_total{model_name="m"} 500\n'
+    begun = 'sglang:realtime_tokens_total{mode="prefill_compute",model_name="m"} 80\n'
+    decoding = 'sglang:realtime_tokens_total{mode="decode",model_name="m"} 40\n'
+    output = {"direction": "output"}
+    assert value(translate(ended, "sglang"), c.LLM_TOKENS_TOTAL, **output) == 500
+    assert values(translate(ended + begun, "sglang"), c.LLM_TOKENS_TOTAL, **output) == []
+    both = translate(ended + begun + decoding, "sglang")
+    assert value(both, c.LLM_TOKENS_TOTAL, **output) == 40
+    assert value(both, c.LLM_FINISHED_OUTPUT_TOKENS_TOTAL) == 500
+
+
+def test_models_that_differ_in_case_are_one(tmp_path: Path) -> None:
+    """Dynamo lowers the model's name in its families of requests only."""
+    page = 'mine:running{model_name="org/big-7b"} 3\nmine:other{model_name="Org/Big-7B"} 1\n'
+    folded = mine(tmp_path, GAUGE("scale: 1"), page, "fold_case: true")
+    assert value(folded, c.LLM_ACTIVE_REQUESTS, model_name="Org/Big-7B") == 3
+    plain = mine(tmp_path, GAUGE("scale: 1"), page)
+    assert value(plain, c.LLM_ACTIVE_REQUESTS, model_name="org/big-7b") == 3
+
+
+def test_a_damaged_page_does_not_lower_a_models_name() -> None:
+    """The families that spell it out may be on the part that was lost."""
+    whole = (PAGES / "composed-dynamo-frontend-1.6.prom").read_bytes()
+    reader, translator = Reader(), Translator(engine("dynamo"), "a")
+    translator.translate(reader.read(whole))
+    cut = reader.read(whole[: whole.index(b"# HELP dynamo_frontend_model")] + b"dynamo_frontend_mo")
+    assert cut.partial
+    samples = translator.translate(cut)
+    model = "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B"
+    assert value(samples, c.LLM_TOKENS_TOTAL, direction="output", model_name=model) == 6400
+
+
+def test_versions_of_a_model_are_kept_apart(tmp_path: Path) -> None:
+    """Where an engine has versions they are told, and count as models do against the cap."""
+    line = 'mine:running{{model_name="m",v="{0}"}} 1\n'.format
+    page = "".join(map(line, range(MAX_MODELS + 5)))
+    samples = mine(tmp_path, GAUGE("scale: 1"), page, "version_labels: [v]")
+    assert value(samples, c.LLM_ACTIVE_REQUESTS, model_name="m", model_version="7") == 1
+    assert value(samples, c.LLM_ACTIVE_REQUESTS, model_name="other", model_version="") == 5
+
+
+def test_bounds_that_differ_in_noise_are_the_same(tmp_path: Path) -> None:
+    """Two ranks whose bounds were made by other arithmetic are added up bucket by bucket."""
+    rows = "\n  - metric: llm_queue_seconds\n    sources: [{name: q, quality: exact, semantics: x}]"
+
+    def rank(name: str, first: str, counts: tuple[int, int]) -> str:
+        at = f'mine:q_bucket{{r="{name}",le='
+        return (
+            f'{at}"{first}"}} {counts[0]}\n{at}"0.3"}} {counts[1]}\n{at}"+Inf"}} {counts[1]}\n'
+            f'mine:q_sum{{r="{name}"}} 0.5\nmine:q_count{{r="{name}"}} {counts[1]}\n'
+        )
+
+    page = rank("0", "0.15000000000000002", (1, 2)) + rank("1", "0.15", (10, 20))
+    found = histogram(mine(tmp_path, rows, page), c.LLM_QUEUE_SECONDS)
+    assert found == Histogram((0.15000000000000002, 0.3), (11, 22, 22), 1.0)
+    apart = rank("0", "0.1501", (1, 2)) + rank("1", "0.15", (10, 20))
+    assert histogram(mine(tmp_path, rows, apart), c.LLM_QUEUE_SECONDS).bounds == (0.3,)
+
+
+def test_a_number_in_another_unit_keeps_its_digits(tmp_path: Path) -> None:
+    """1327965 microseconds are 1.327965 s, not 1.3279649999999998."""
+    rows = """
+  - metric: llm_request_duration_seconds_total
+    sources: [{name: took_us, scale: 0.000001, quality: exact, semantics: x}]
+"""
+    samples = mine(tmp_path, rows, "mine:took_us 1327965\n")
+    assert value(samples, c.LLM_REQUEST_DURATION_SECONDS_TOTAL) == 1.327965
+
+
+def test_a_gauge_that_only_rises_is_a_counter() -> None:
+    """LMDeploy counts finished requests in gauges: what the page declares does not matter."""
+    page = (
+        "# TYPE lmdeploy:num_requests_failed gauge\n"
+        'lmdeploy:num_requests_failed{engine="0",model_name="m"} 3\n'
+        'lmdeploy:num_requests_failed{engine="1",model_name="m"} 4\n'
+    )
+    assert value(translate(page, "lmdeploy"), c.LLM_REQUESTS_TOTAL, outcome="error") == 7
+
+
+def test_lmdeploys_first_versions_counted_output_twice() -> None:
+    """Before they counted finished requests: then the tokens of the requests are taken."""
+    early = (
+        'lmdeploy:generation_tokens_total{engine="0"} 200\n'
+        'lmdeploy:request_generation_tokens_sum{engine="0"} 100\n'
+    )
+    later = 'lmdeploy:request_success_total{engine="0",finished_reason="ResponseType.FINISH"} 1\n'
+    for page, tokens in ((early, 100), (early + later, 200)):
+        samples = translate(page, "lmdeploy")
+        assert value(samples, c.LLM_TOKENS_TOTAL, direction="output") == tokens
+
+
+def test_a_summary_is_no_histogram() -> None:
+    """TGI documents a histogram and shows a summary: no buckets, nothing to add up."""
+    page = (
+        "# TYPE tgi_request_duration summary\n"
+        'tgi_request_duration{quantile="0.5"} 1\ntgi_request_duration_sum 9\n'
+        "tgi_request_duration_count 9\n"
+    )
+    assert made(translate(page, "tgi")) == set()
+
+
+def test_sglangs_read_bytes_are_never_used() -> None:
+    """They charge the weights once per token instead of once per step."""
+    wanted = engine("sglang").wanted
+    assert not any("read_bytes".startswith(w) or "read_bytes" in w for w in wanted)
+
+
+def test_an_engines_start_is_told_and_not_guessed() -> None:
+    """From process_start_time_seconds only: `_created` is there exactly where that is."""
+    page = "process_start_time_seconds 1.7e9\nvllm:num_requests_running 1\n"
+    assert value(translate(page), c.LLM_SERVER_START_TIME_SECONDS) == 1.7e9
+    created = 'vllm:prompt_tokens_created{engine="0"} 1.7e9\nvllm:num_requests_running 1\n'
+    assert values(translate(created), c.LLM_SERVER_START_TIME_SECONDS) == []
 
 
 # ---------------------------------------------------------------- the files
@@ -644,7 +1014,7 @@ def test_a_user_adds_an_engine(tmp_path: Path) -> None:
     """A file in the user's directory comes after those of the package."""
     (tmp_path / "mine.yaml").write_text(MINIMAL)
     engines = load_engines(tmp_path)
-    assert [e.name for e in engines] == ["llamacpp", "vllm", "mine"]
+    assert [e.name for e in engines] == [*ENGINES, "mine"]
     samples = Translator(engines[-1], "a").translate(parse("mine:running 4\n"))
     assert value(samples, c.LLM_ACTIVE_REQUESTS, engine="mine") == 4
 
@@ -653,8 +1023,8 @@ def test_a_user_replaces_an_engine(tmp_path: Path) -> None:
     """An engine of the same name takes the place of ours."""
     (tmp_path / "any.yml").write_text(MINIMAL.replace("mine", "vllm"))
     engines = load_engines(tmp_path)
-    assert [e.name for e in engines] == ["llamacpp", "vllm"]
-    assert len(engines[1].rows) == 1
+    assert [e.name for e in engines] == ENGINES
+    assert len(engines[ENGINES.index("vllm")].rows) == 1
 
 
 def test_scale_and_max(tmp_path: Path) -> None:
@@ -713,6 +1083,21 @@ rows:
         ),
         ("name: running,", "name: a, labels: [b],", "labels: a mapping is wanted"),
         ("name: running,", "name: a, where: {b: 3},", "where.b: text is wanted, not 3"),
+        ("name: running,", "name: a, where: {b: []},", "where.b: a list with at least one entry"),
+        ("name: running,", "name: a, over: b,", "over: a mapping is wanted"),
+        ("name: running,", "name: a, over: {where: {b: c}},", "over: 'name' is missing"),
+        ("name: running,", "name: a, numbers: [b], less: {name: c},", "numbers: stands alone"),
+        ("name: running,", "name: a, numbers: b,", "numbers: a list with at least one entry is w"),
+        ("name: running,", "name: a, zero_is_off: 1,", "zero_is_off: true or false is wanted"),
+        ("name: running,", "name: a, unless: [b],", "unless: text is wanted, not ['b']"),
+        ("name: running,", "name: a, only_with: 3,", "only_with: text is wanted, not 3"),
+        ('["mine:"]', '[""]', 'prefixes: with "" marks or mark_labels are wanted'),
+        ("engine: mine", "engine: mine\nlayer: top", "layer: 'top' is not one of engine, front,"),
+        ("engine: mine", "engine: mine\nexperimental: 1", "experimental: true or false is wanted"),
+        ("engine: mine", "engine: mine\nfold_case: 1", "fold_case: true or false is wanted"),
+        ("engine: mine", "engine: mine\nwhere: [a]", "where: a mapping is wanted"),
+        ("engine: mine", "engine: mine\nmarks: a", "marks: a list with at least one entry"),
+        ("engine: mine", "engine: mine\ncopy_labels: []", "copy_labels: a list with at least one"),
         (
             "llm_active_requests\n",
             "llm_active_requests\n    required: true\n    required_with: x\n",
@@ -730,6 +1115,43 @@ def test_a_wrong_file_is_explained(tmp_path: Path, old: str, new: str, said: str
     assert said in message
     assert "\n" not in message
     assert message.startswith(("mine: ", f"{tmp_path / 'mine.yaml'}: "))
+
+
+@pytest.mark.parametrize(
+    ("metric", "key", "said"),
+    [
+        ("llm_preemptions_total", "over: {name: b}", "over: only for a gauge"),
+        ("llm_preemptions_total", "times: {name: b}", "times: only for a gauge"),
+        ("llm_preemptions_total", "less: {name: b}", "less: only for a gauge"),
+        ("llm_preemptions_total", "numbers: [b]", "numbers: only for a gauge"),
+        ("llm_ttft_seconds", "combine: max", "combine: not for a histogram"),
+        ("llm_ttft_seconds", "zero_is_off: true", "zero_is_off: not for a histogram"),
+        (
+            "llm_requests_total",
+            "labels: {outcome: {from: a, as: upper}}",
+            "labels.outcome.as: 'upper' is not one of status_class, member",
+        ),
+        (
+            "llm_requests_total",
+            "labels: {outcome: {from: a, words: {b: 3}}}",
+            "labels.outcome.words.b: text is wanted, not 3",
+        ),
+        (
+            "llm_requests_total",
+            "labels: {outcome: {from: a, other: b}}",
+            "labels.outcome.other: only with words",
+        ),
+    ],
+)
+def test_a_key_that_makes_no_sense_there_is_explained(
+    tmp_path: Path, metric: str, key: str, said: str
+) -> None:
+    """What a key can mean depends on the kind of the metric and on the other keys."""
+    text = MINIMAL.replace("llm_active_requests", metric).replace("running,", f"running, {key},")
+    (tmp_path / "mine.yaml").write_text(text)
+    with pytest.raises(EngineError) as caught:
+        load_engines(tmp_path)
+    assert said in str(caught.value)
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"- a\n"])

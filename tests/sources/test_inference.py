@@ -10,20 +10,26 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import prometheus_client
 import pytest
+from prometheus_client import CollectorRegistry
 
 from exporter import catalogue as c
+from exporter.board import Board
 from exporter.clock import SystemClock
 from exporter.engines import load_engines
+from exporter.exposition import Exposition
 from exporter.fetch import HttpFetcher, Response
 from exporter.formats.exposition import Limits
 from exporter.samples import (
     Drop,
     Fault,
+    Gate,
     Histogram,
     Malformed,
     Metric,
     Sample,
+    Snapshot,
     SourceError,
     Value,
     reason_of,
@@ -32,6 +38,7 @@ from exporter.sources.inference import InferenceSource
 from tests.fakes import FakeClock
 from tests.servers import Script, Server, chunked, reply, request, serving
 
+SHIPPED = load_engines()
 PAGES = Path(__file__).parent.parent / "data" / "engines"
 VLLM = (PAGES / "vllm-0.32.0-cpu.prom").read_bytes()
 LLAMA = (PAGES / "llamacpp-b10434.prom").read_bytes()
@@ -57,6 +64,10 @@ def count(out: Iterable[Sample | Fault | Drop], metric: Metric) -> float:
     return found.counts[-1]
 
 
+def samples(out: Iterable[Sample | Fault | Drop]) -> list[Sample]:
+    return [item for item in out if isinstance(item, Sample)]
+
+
 def faults(out: Out) -> list[Fault]:
     return [item for item in out if isinstance(item, Fault)]
 
@@ -71,7 +82,7 @@ def over_http(server: Server, path: str = "/metrics", **options: Any) -> Inferen
     theirs = {key: options.pop(key) for key in fetching & set(options)}
     clock = options.pop("clock", SystemClock())
     fetch = HttpFetcher(server.url(path), **({"timeout": 20.0, "clock": clock} | theirs))
-    return InferenceSource("a", fetch, load_engines(), clock=clock, **options)
+    return InferenceSource("a", fetch, SHIPPED, clock=clock, **options)
 
 
 @contextlib.contextmanager
@@ -108,7 +119,7 @@ class FakeFetch:
 
 
 def source_of(fetch: FakeFetch, **options: Any) -> InferenceSource:
-    return InferenceSource("a", fetch, load_engines(), clock=FakeClock(), **options)
+    return InferenceSource("a", fetch, SHIPPED, clock=FakeClock(), **options)
 
 
 # ---------------------------------------------------------------- pages of engines
@@ -135,7 +146,7 @@ def test_the_time_of_the_fetch_is_told() -> None:
     """What the server spent on us is measured with our clock."""
     clock = FakeClock()
     fetch = FakeFetch(VLLM, clock=clock, takes=0.25)
-    out = InferenceSource("a", fetch, load_engines(), clock=clock).read()
+    out = InferenceSource("a", fetch, SHIPPED, clock=clock).read()
     assert value(out, c.LLM_SCRAPE_DURATION_SECONDS, server="a") == 0.25
 
 
@@ -335,6 +346,124 @@ def test_another_engine_behind_the_same_address_is_recognised() -> None:
     assert engines == ["vllm", "llamacpp", "vllm"]
 
 
+def test_a_page_that_was_moved_is_followed() -> None:
+    """LiteLLM redirects /metrics to /metrics/ on the same server."""
+    page = (PAGES / "litellm-1.108.7-proxy.prom").read_bytes()
+    moved = reply(b"", "307 Temporary Redirect", Location="/metrics/")
+    with serving(moved, reply(page)) as server, contextlib.closing(over_http(server)) as source:
+        assert value(source.read(), c.LLM_TOKENS_TOTAL, direction="output") == 80
+        assert [head.split()[1] for head in server.requests] == ["/metrics", "/metrics/"]
+
+
+def test_an_engine_with_bare_names_is_read_like_any_other() -> None:
+    """NIM has no prefix: it is known by one name, and stays known."""
+    source = source_of(FakeFetch((PAGES / "nim-llm-1.x-2024-10.prom").read_bytes()))
+    for _ in range(2):
+        assert value(source.read(), c.LLM_TOKENS_TOTAL, direction="output") == 174
+
+
+def test_a_router_that_repeats_its_workers_says_so() -> None:
+    """The label that gives it away is named; nothing is counted twice."""
+    with pytest.raises(SourceError, match=r"it repeats those of .* \(label worker_addr\)"):
+        read((PAGES / "sglang-via-smg-gateway-2026-excerpt.prom").read_bytes())
+
+
+def test_an_application_with_our_own_names_is_read() -> None:
+    """As a server of the engine `app`, over HTTP; its versions and buckets stay."""
+    page = (PAGES / "app-prometheus-client.prom").read_bytes()
+    with reading(reply(page), reply(page)) as source:
+        outs = [source.read(), source.read()]
+    for out in outs:
+        of = {"model_name": "llama-70b", "engine": "app", "server": "a"}
+        assert value(out, c.LLM_SERVER_INFO, engine="app", server="a") == 1
+        assert value(out, c.LLM_TOKENS_TOTAL, direction="output", **of) == 1800
+        assert value(out, c.LLM_ACTIVE_REQUESTS, **of) == 2
+        (v2,) = [
+            s.value for s in samples(out) if s.metric is c.LLM_TTFT_SECONDS and "v2" in s.labels
+        ]
+        assert v2 == Histogram(
+            (0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60), (7, 12, 14, 14, 15, 15, 15, 15, 15, 15), 3.3125
+        )
+        assert faults(out) == []
+        assert drops(out) == []
+
+
+def test_an_application_that_runs_now_is_read() -> None:
+    """The specification's own three metrics, made by the official client in this process."""
+    registry = CollectorRegistry()
+    buckets = [0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0]
+    names = ["model_name", "model_version"]
+    ttft = prometheus_client.Histogram(
+        "llm_ttft_seconds", "Time to first token", names, buckets=buckets, registry=registry
+    )
+    names = ["model_name", "direction"]
+    tokens = prometheus_client.Counter("llm_tokens_total", "Tokens", names, registry=registry)
+    active = prometheus_client.Gauge(
+        "llm_active_requests", "Active requests", ["model_name"], registry=registry
+    )
+    ttft.labels("m", "v1").observe(0.15)
+    tokens.labels("m", "output").inc(7)
+    active.labels("m").set(3)
+    server, thread = prometheus_client.start_http_server(0, "127.0.0.1", registry)
+    try:
+        fetch = HttpFetcher(
+            f"http://127.0.0.1:{server.server_port}/metrics", timeout=20.0, clock=SystemClock()
+        )
+        source = InferenceSource("a", fetch, SHIPPED, clock=SystemClock())
+        with contextlib.closing(source):
+            out = source.read()
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+    assert count(out, c.LLM_TTFT_SECONDS) == 1
+    assert value(out, c.LLM_TOKENS_TOTAL, direction="output", engine="app") == 7
+    assert value(out, c.LLM_ACTIVE_REQUESTS, engine="app") == 3
+
+
+def test_opentelemetrys_names_are_read() -> None:
+    """gen_ai.* after the usual conversion: failures are requests, and no latencies."""
+    page = (PAGES / "composed-opentelemetry-gen-ai.prom").read_bytes()
+    out = read(page)
+    of = {"model_name": "gpt-4o-mini", "engine": "opentelemetry", "server": "a"}
+    assert count(out, c.LLM_TTFT_SECONDS) == 40
+    assert count(out, c.LLM_E2E_SECONDS) == 40
+    assert value(out, c.LLM_REQUESTS_TOTAL, outcome="success", **of) == 40
+    assert value(out, c.LLM_REQUESTS_TOTAL, outcome="error", **of) == 4
+    assert value(out, c.LLM_TOKENS_TOTAL, direction="input", **of) == 6200
+    assert faults(out) == []
+
+
+@pytest.mark.parametrize("engine", ["auto", "app"])
+def test_our_own_page_is_not_read_as_an_application(engine: str) -> None:
+    """A daemon that is pointed at itself, or at another of us, would count every server again."""
+    ours = flopwatchs_page(read(VLLM))
+    assert b"llm_ttft_seconds_bucket{" in ours
+    assert b"llm_active_requests{" in ours
+    with pytest.raises(SourceError, match=r"up, but no metrics of .* \(label engine\)"):
+        source_of(FakeFetch(ours), engine=engine).read()
+
+
+def test_an_application_is_not_counted_again_through_our_page() -> None:
+    """Nor together with what we say of it, as on the page of a Prometheus that has both."""
+    theirs = (PAGES / "app-prometheus-client.prom").read_bytes()
+    ours = flopwatchs_page(read(theirs))
+    with pytest.raises(SourceError, match="label engine"):
+        source_of(FakeFetch(ours)).read()
+    both = source_of(FakeFetch(theirs + ours)).read()
+    assert value(both, c.LLM_TOKENS_TOTAL, direction="output", model_name="llama-70b") == 1800
+
+
+def flopwatchs_page(out: Iterable[Sample | Fault | Drop]) -> bytes:
+    """Return the page that we make of what a server said."""
+    clock, board = FakeClock(), Board()
+    slot = board.enroll("a", c.SERVING, 2.0, 12.0, clock.monotonic())
+    batch, drops = Gate(10_000).admit(samples(out))
+    slot.publish(Snapshot("a", c.SERVING, clock.monotonic(), clock.time(), 0.01, batch), drops)
+    exposition = Exposition(lambda: board.view(clock.monotonic()), list, clock)
+    return exposition.page((frozenset((c.SERVING,)), False, False))
+
+
 def test_a_configured_engine_is_insisted_on() -> None:
     """Another engine's page is not read for the configured one; the hint is the engine's."""
     with pytest.raises(SourceError, match=r"up, but no metrics of vllm \(.*--disable-log-stats"):
@@ -343,7 +472,7 @@ def test_a_configured_engine_is_insisted_on() -> None:
 
 def test_an_unknown_engine_is_refused_at_once() -> None:
     """The names that exist are told."""
-    with pytest.raises(ValueError, match=r"engine 'vlm' is not known \(auto, llamacpp, vllm\)"):
+    with pytest.raises(ValueError, match=r"engine 'vlm' is not known \(auto, app, .*, vllm\)"):
         source_of(FakeFetch(VLLM), engine="vlm")
 
 

@@ -7,18 +7,27 @@ they are called in order, so that a later one may ask an earlier one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 from exporter import catalogue as c
 from exporter.derive.derivation import Derivation
 from exporter.derive.memory import Memory
-from exporter.derive.serving.book import INPUTS, Book
-from exporter.derive.serving.sla import OUTPUTS as SLA_OUTPUTS
-from exporter.derive.serving.sla import Sla
-from exporter.derive.serving.windows import OUTPUTS, Windows
+from exporter.derive.serving import (
+    book,
+    causes,
+    efficiency,
+    goodput,
+    node,
+    sla,
+    stalls,
+    windows,
+)
+from exporter.derive.serving.book import Book
+from exporter.derive.serving.paced import Paced
 from exporter.objectives import Objective
-from exporter.samples import Sample, View
+from exporter.reference.models import Models, ModelShape
+from exporter.samples import Malformed, Sample, View
 
 NAME = "serving"
 
@@ -30,36 +39,113 @@ class Part(Protocol):
         """Return the samples of this round."""
 
 
+@runtime_checkable
+class Remembers(Protocol):
+    """A part, or the book, that knows what the pages cannot tell again."""
+
+    def memory(self) -> object:
+        """Return it, as of the last round, as JSON can hold it."""
+
+    def restore(self, memory: Any, now: float, age: float) -> None:
+        """Take over what another one remembered `age` seconds ago, before the first round.
+
+        Raises some kind of `ValueError`, `TypeError` or `LookupError` if that is something else.
+        """
+
+
+@runtime_checkable
+class Doubts(Protocol):
+    """A part whose counters may not be told as they were restored."""
+
+    def doubt(self) -> None:
+        """Take what was restored for older than what was told last."""
+
+
+_MODULES = (windows, efficiency, stalls, sla, goodput, causes)
+"""The parts, in the order in which they are called."""
+
+
 def serving(
-    windows: Sequence[str] = ("5m", "1h"),
+    published: Sequence[str] = ("5m", "1h"),
     objectives: Sequence[Objective] = (),
     tell: Callable[[str], None] = lambda _: None,
+    models: Models = Models(()),  # noqa: B008 - it does not change
+    shapes: Mapping[str, ModelShape] | None = None,
 ) -> Derivation:
-    """Return the derivation; `windows` are those whose percentiles and rates are published.
+    """Return the derivation; `published` are the windows of percentiles, rates and utilization.
 
-    `objectives` are what was promised; `tell` gets a line where buckets do not fit them.
+    `objectives` are what was promised; `tell` gets a line where buckets do not fit them. `models`
+    are those whose shape is known by name, `shapes` those that were given for a server.
     """
-    parts: tuple[Part, ...] = (Windows(windows), Sla(objectives, tell))
+    outputs = [metric for module in _MODULES for metric in module.OUTPUTS]
+    run = _Serving(Book(), _parts(published, objectives, tell, models, shapes))
     return Derivation(
         name=NAME,
         group=c.SERVING,
-        inputs=(*INPUTS, c.LLM_SERVER_GPU),
-        outputs=(*OUTPUTS, *SLA_OUTPUTS),
-        function=_Serving(Book(), parts),
+        inputs=tuple(dict.fromkeys((*book.INPUTS, *sla.INPUTS, *node.INPUTS))),
+        outputs=tuple(dict.fromkeys(outputs)),
+        function=run,
+        memory=run.memory,
+        restore=run.restore,
+    )
+
+
+def _parts(
+    published: Sequence[str],
+    objectives: Sequence[Objective],
+    tell: Callable[[str], None],
+    models: Models,
+    shapes: Mapping[str, ModelShape] | None,
+) -> tuple[Part, ...]:
+    hardware, stalled, judge = node.Node(), stalls.Stalls(published), sla.Sla(objectives, tell)
+    return (
+        windows.Windows(published),
+        Paced(efficiency.Efficiency(hardware, models, shapes, published)),
+        Paced(stalled),
+        judge,
+        Paced(goodput.Goodput(objectives)),
+        Paced(
+            causes.Causes(judge.violated, stalled, hardware),
+            lambda kept: (kept.entities(), judge.violated(), stalled.stalled()),
+        ),
     )
 
 
 class _Serving:
     """Runs the parts over one book."""
 
-    def __init__(self, book: Book, parts: Sequence[Part]) -> None:
-        self._book = book
+    def __init__(self, kept: Book, parts: Sequence[Part]) -> None:
+        self._book = kept
         self._parts = parts
 
     def __call__(self, view: View, _memory: Memory, now: float) -> Iterator[Sample]:
         self._book.observe(view, now)
         for part in self._parts:
             yield from part(self._book, view, now)
+
+    def memory(self) -> dict[str, object]:
+        """Return what book and parts remember, each by the name of its class."""
+        return {name: one.memory() for name, one in self._remembering()}
+
+    def restore(self, memory: object, now: float, age: float, final: bool) -> None:  # noqa: FBT001
+        """Hand each its piece. Raises `Malformed` for those that refuse theirs."""
+        pieces = memory if isinstance(memory, Mapping) else {}
+        refused = [] if pieces else ["no memory of serving"]
+        for name, one in self._remembering():
+            try:
+                if name in pieces:
+                    one.restore(pieces[name], now, age)
+            except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+                refused.append(f"{name}: {type(error).__name__}: {error}")
+            if not final and isinstance(one, Doubts):
+                one.doubt()
+        if refused:
+            raise Malformed(f"not taken over: {'; '.join(refused)}")
+
+    def _remembering(self) -> Iterator[tuple[str, Remembers]]:
+        for one in (self._book, *self._parts):
+            if isinstance(one, Remembers):
+                yield type(one).__name__, one
 
 
 __all__ = ["NAME", "Book", "Part", "serving"]

@@ -257,8 +257,11 @@ class Book:
 
 
 _Series = tuple[Metric, tuple[str, ...]]
+_WHO = Entity._fields
 
 
 def _labels(metric: Metric, entity: Entity, given: Mapping[str, str]) -> tuple[str, ...]:
-    of = entity._asdict()
-    return tuple([given[name] if name in given else of[name] for name in metric.labels])
+    if given:
+        of = {**entity._asdict(), **given}
+        return tuple([of[name] for name in metric.labels])
+    return entity if metric.labels == _WHO else tuple([getattr(entity, n) for n in metric.labels])

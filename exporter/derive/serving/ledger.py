@@ -52,11 +52,13 @@ class Ledger:
     """The counters of one objective for one group.
 
     `breach` is seconds in the state violated, `since` when anything was told first; `spell` and
-    `paces` are for throughput. Servers that are gone are kept as one result.
+    `paces` are for throughput. Servers that are gone are kept as one result. While it is in `doubt`
+    it may know less than was told before.
     """
 
     def __init__(self) -> None:
         self.breach = 0.0
+        self.doubt = False
         self.since: float | None = None
         self.spell = Spell()
         self.paces: dict[Entity, Pace] = {}
@@ -74,6 +76,16 @@ class Ledger:
         """All events that were left out."""
         return sum((one.excluded for one in self._accounts.values()), self._left_out)
 
+    @property
+    def servers(self) -> set[str]:
+        """The servers that have an account."""
+        return set(self._accounts)
+
+    def begin_anew(self) -> None:
+        """Count from zero, as Prometheus knows it of a start. What windows rest on stays."""
+        self.breach = 0.0
+        self._accounts, self._settled, self._left_out = {}, NO_VERDICT, NONE_LEFT_OUT
+
     def begin(self, now: float) -> None:
         """Note that something has been told."""
         if self.since is None:
@@ -86,7 +98,11 @@ class Ledger:
 
         `working` requests are under way; `restarts` is how often it has been restarted so far.
         """
-        account = self._accounts.get(server) or Account(Work(working, working, 0.0, restarts))
+        known = self._accounts.get(server)
+        if self.doubt and known is not None and restarts > known.work.restarts:
+            self.begin_anew()  # what it counted meanwhile is lost with its counters
+            known = None
+        account = known or Account(Work(working, working, 0.0, restarts))
         former = account.work
         lost = former.lost + (former.now if restarts > former.restarts else 0.0)
         work = Work(former.begun, working, lost, restarts)

@@ -119,8 +119,7 @@ def within(increase: Increase, threshold: float) -> Share:
     Beyond the last bound there is nothing to interpolate with: `point` is what is certain.
     """
     bounds, counts = increase.bounds, increase.counts
-    evidence = _weigh(increase)
-    upto = evidence.upto
+    upto = list(accumulate(counts))
     n = upto[-1]
     if (at := _position(bounds, threshold)) is not None:
         return Share(upto[at], upto[at], upto[at], aligned=True, n=n)
@@ -130,6 +129,7 @@ def within(increase: Increase, threshold: float) -> Share:
     b = bisect_left(bounds, threshold)
     low, before = (bounds[b - 1], upto[b - 1]) if b else (0.0, 0.0)
     held = counts[b]
+    evidence = _weigh(increase)
     above = _most(held, evidence.spare, threshold - low)
     certain = before + held - above
     if b == len(bounds):

@@ -10,6 +10,7 @@ What counts is told in `tally`, for throughput in `demand`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -51,6 +52,9 @@ STATES = ("met", "violated", "undetermined")
 
 BEAT = 4.5
 """Seconds for which windows are not looked at again; counters are always up to date."""
+
+PATIENCE = 120.0
+"""Seconds after a start for which a server that has not been seen again keeps its counters."""
 
 _SLACK = 1e-9  # of the events: what a target such as 0.999 may be off in binary
 
@@ -102,6 +106,14 @@ class _Opinion(NamedTuple):
     samples: tuple[Sample, ...]
 
 
+class Violation(NamedTuple):
+    """An objective that is violated, for which model and server; empty where it is for all."""
+
+    objective: Objective
+    model_name: str
+    server: str
+
+
 _Key = tuple[int, str, str]  # number of the objective, model name, server
 _Part = tuple[str, str, tuple[Entity, ...]]  # model name, server, who that is
 
@@ -150,11 +162,14 @@ class Sla:
         self._probed: dict[str, dict[str, float]] = {}
         self._homes: dict[str, tuple[Entity, ...]] = {}
         self._now: float | None = None
+        self._patient_until = -math.inf
+        self._awaited: set[str] = set()
 
     def __call__(self, book: Book, view: View, now: float) -> Iterator[Sample]:
         """Yield all samples of one round; `now` is the view's moment in monotonic seconds."""
         passed = 0.0 if self._now is None else min(max(0.0, now - self._now), LONGEST_STEP)
         self._now = now
+        self._awaited.difference_update(book.servers())
         self._look_around(book, view, now)
         moment = _Round(book, Census(book, self._probed), now, passed)
         alive: set[_Key] = set()
@@ -165,9 +180,19 @@ class Sla:
                 alive.add(key)
                 ledger = self._ledgers.setdefault(key, Ledger())
                 yield from self._judged(key, _Case(objective, group, ledger, moment))
-        for key in self._ledgers.keys() - alive:
-            del self._ledgers[key]
-            self._opinions.pop(key, None)
+        if now >= self._patient_until:
+            for key in self._ledgers.keys() - alive:
+                del self._ledgers[key]
+                self._opinions.pop(key, None)
+        self._settle_doubts(now)
+
+    def violated(self) -> list[Violation]:
+        """Return what was violated in the last round."""
+        return [
+            Violation(self._objectives[number], model_name, server)
+            for (number, model_name, server), opinion in self._opinions.items()
+            if opinion.state == "violated"
+        ]
 
     # ------------------------------------------------------------ who is judged
 
@@ -237,7 +262,7 @@ class Sla:
             opinion = self._opinions[key] = self._opinion(case)
         yield from opinion.samples
         case.ledger.breach += passed if opinion.state == "violated" else 0.0
-        if case.ledger.since is not None:
+        if case.ledger.since is not None and self._awaited.isdisjoint(case.ledger.servers):
             yield from _counters(case)
 
     def _opinion(self, case: _Case) -> _Opinion:
@@ -312,6 +337,31 @@ class Sla:
                 key = (number, str(entry["model_name"]), str(entry["server"]))
                 found[key] = Ledger.restored(entry["ledger"], now - age)
         self._ledgers = found
+        self._patient_until = now + PATIENCE
+
+    def doubt(self) -> None:
+        """Take what was restored for older than what was told last: a daemon was killed.
+
+        A counter that falls back a little counts twice in Prometheus, with all its past. So what
+        was counted here alone begins at zero, and what servers count is told once they have been
+        read again: then it is more than before.
+        """
+        for (number, _, _), ledger in self._ledgers.items():
+            ledger.doubt, ledger.breach = True, 0.0
+            if self._objectives[number].kind in {"availability", "throughput"}:
+                ledger.begin_anew()
+            self._awaited |= ledger.servers
+
+    def _settle_doubts(self, now: float) -> None:
+        """Give up waiting for servers that do not come back, and the counts that rest on them."""
+        if now >= self._patient_until:
+            for ledger in self._ledgers.values():
+                if ledger.doubt and not self._awaited.isdisjoint(ledger.servers):
+                    ledger.begin_anew()
+            self._awaited.clear()
+        if not self._awaited:
+            for ledger in self._ledgers.values():
+                ledger.doubt = False
 
 
 def _identity(objective: Objective) -> str:

@@ -47,11 +47,13 @@ REFUSED = ("reject*", "overload*", "rate_limit*", "too_many*")
 
 FAILED = (
     "abort*", "error*", "fail*", "timeout*", "*_timeout", "internal*", "unavailable*",
-    "dropped*", "incomplete*", "backend*", "generation*", "other",
+    "dropped*", "incomplete*", "backend*", "generation*", "other", "cancel*", "client_abort*",
 )  # fmt: skip
 """Outcomes of requests that were asked well and not served. What is in no list was served."""
 
-CLIENT_ERRORS = ("client_error*", "validation*", "template*", "not_found*", "bad_request*")
+CLIENT_ERRORS = (
+    "invalid*", "client_error*", "validation*", "template*", "not_found*", "bad_request*",
+)  # fmt: skip
 """Outcomes of requests that no server could have served."""
 
 
@@ -291,6 +293,11 @@ def _of_outcome(outcome: str, excluded: tuple[str, ...]) -> str:
     if _any(outcome, excluded):
         return "gone"
     return next(name for name, patterns in _OF_OUTCOME if _any(outcome, patterns))
+
+
+def is_served(outcome: str) -> bool:
+    """Tell whether a request that ended so was served to its end."""
+    return _of_outcome(outcome, ()) == "served"
 
 
 @lru_cache(maxsize=1024)

@@ -389,6 +389,7 @@ class Track:
             rows.extend([0.0] * (width - len(slot.row)))
         return {
             "server": self.server,
+            "entities": [list(entity) for entity in self.entities],
             "age": now - self.taken,
             "start": self._start,
             "ranks": self._ranks,
@@ -413,6 +414,7 @@ class Track:
         """
         track = cls(wanted)
         track.server, track.taken = str(memory["server"]), then - float(memory["age"])
+        track.entities = tuple(Entity(*map(str, entity)) for entity in memory["entities"])
         track._start, track._ranks = _number(memory["start"]), _number(memory["ranks"])
         track._last = list(_unpacked(memory["last"]))
         for (name, *labels), (at, bounds) in zip(memory["series"], memory["spots"], strict=True):

@@ -24,6 +24,7 @@ from exporter import catalogue as c
 from exporter.derive.serving.book import WINDOWS, Book, Entity
 from exporter.derive.serving.increase import Increase
 from exporter.derive.serving.quantiles import estimates, merge
+from exporter.derive.serving.tally import is_served
 from exporter.samples import Metric, Sample, View
 
 SIGNALS: Mapping[str, Metric] = {
@@ -80,8 +81,8 @@ _RATES = (
     (c.LLM_OUTPUT_TOKENS_PER_SECOND, c.LLM_NODE_OUTPUT_TOKENS_PER_SECOND),
 )
 
-NOT_SERVED = frozenset(("rejected", "error", "abort"))
-"""Outcomes of requests that were not served to their end."""
+_ALIKE = 0.05
+"""Two counts that differ by more than this share of one are not of the same requests."""
 
 
 class Windows:
@@ -171,8 +172,9 @@ def derived_mean(book: Book, entity: Entity, signal: str, window: str) -> float 
     """Return the mean of a latency that the engine has no histogram of, where other sums tell it.
 
     TPOT: the time spent decoding over the tokens after the first of each request, of those that
-    finished; of an engine that does not count those, over all tokens. E2E and queue: sums that an
-    engine keeps without buckets, over the requests served.
+    finished; of an engine that does not count those, over all tokens; of an engine that does not
+    sum up decoding, the time after the first token instead. E2E and queue: sums that an engine
+    keeps without buckets, over the requests served.
     """
     if signal == "tpot":
         return _mean_per_token(book, entity, window)
@@ -189,7 +191,7 @@ def _mean_per_token(book: Book, entity: Entity, window: str) -> float | None:
     decode = book.increase(c.LLM_DECODE_SECONDS_TOTAL, entity, window)
     tokens = book.increase(c.LLM_FINISHED_OUTPUT_TOKENS_TOTAL, entity, window)
     if decode is None:
-        return None
+        return None if tokens is None else _mean_after_first(book, entity, window, tokens)
     if tokens is None:
         output = book.increase(c.LLM_TOKENS_TOTAL, entity, window, direction="output")
         return _quotient(decode, output)
@@ -197,11 +199,27 @@ def _mean_per_token(book: Book, entity: Entity, window: str) -> float | None:
     return None if requests is None else _quotient(decode, tokens - requests)
 
 
+def _mean_after_first(book: Book, entity: Entity, window: str, tokens: float) -> float | None:
+    """Return E2E less TTFT over the tokens less one, of the mean request.
+
+    Only where both latencies speak of the same requests: aborted ones have a first token and no
+    end (vllm#31503), some engines time first tokens of streams only.
+    """
+    first = book.histogram(c.LLM_TTFT_SECONDS, entity, window)
+    whole = book.histogram(c.LLM_E2E_SECONDS, entity, window)
+    if first is None or whole is None or not first.n or not whole.n:
+        return None
+    if abs(first.n - whole.n) > _ALIKE * whole.n:
+        return None
+    after = whole.total / whole.n - first.total / first.n
+    return _quotient(after, tokens / whole.n - 1) if after > 0 else None
+
+
 def served(book: Book, entity: Entity, window: str) -> float | None:
     """Return how many requests were served to their end, as far as the engine tells."""
     outcomes = book.by(c.LLM_REQUESTS_TOTAL, entity, "outcome", window)
     if outcomes:
-        return sum(n for outcome, n in outcomes.items() if outcome not in NOT_SERVED)
+        return sum(n for outcome, n in outcomes.items() if is_served(outcome))
     finished = book.histogram(c.LLM_E2E_SECONDS, entity, window)
     return None if finished is None else finished.n
 
