@@ -175,7 +175,7 @@ async def serve(
 
 
 class _House:
-    """Housekeeping, once a second: the heartbeat, the look at the file, the announcement."""
+    """Housekeeping, once a second: the heartbeat, the look at what changed, the announcement."""
 
     def __init__(
         self,
@@ -204,6 +204,8 @@ class _House:
         app.beat()
         if self._release_again and not _lasts(self._releasing):
             self.release()
+        if app.servers_changed() and not _lasts(self._under_way):
+            self._under_way = self._chores.submit(app.notice_servers)
         if not self._has_announced():
             return 0.1
         self._ticks += 1

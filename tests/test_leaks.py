@@ -21,6 +21,7 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 import psutil
 import pytest
@@ -62,6 +63,10 @@ sources:
   process: {{interval: {interval}}}
   inference:
     interval: {interval}
+    probe: {{interval: {interval}}}
+    local: false  # whatever real servers this machine has
+    files: ["{targets}"]
+    discovery_interval: {interval}
     servers:
       - {{name: same, url: "{url}"}}
       - {{name: {name}, url: "{url}"}}
@@ -149,7 +154,10 @@ def write(file: Path, url: str, number: int) -> None:
     Intervals are long, so that each source reads once and a round ends with nothing under way.
     """
     interval, name = (("60s", "even"), ("61s", "odd"))[number % 2]
-    file.write_text(CONFIG.format(interval=interval, url=url, name=name))
+    targets = file.with_name("targets.json")
+    # The configured servers win over this one, which stands in a file that is read all the same.
+    targets.write_text(json.dumps([{"targets": [urlsplit(url).netloc]}]))
+    file.write_text(CONFIG.format(interval=interval, url=url, name=name, targets=targets))
 
 
 def start_and_stop(url: str, folder: str) -> Iterator[Round]:
@@ -158,7 +166,7 @@ def start_and_stop(url: str, folder: str) -> Iterator[Round]:
     for _ in range(ROUNDS):
         app = App(file, plans=plans)
         app.start()
-        rendered(app, 7)
+        rendered(app, 10)
         assert app.stop()
         del app
         yield measure()
@@ -169,14 +177,14 @@ def reload(url: str, folder: str) -> Iterator[Round]:
     write(file, url, 0)
     app = App(file, plans=plans)
     app.start()
-    rendered(app, 7)
+    rendered(app, 10)
     for number in range(1, ROUNDS + 1):
         write(file, url, number)
         assert app.reload() == ()
-        rendered(app, 7)
+        rendered(app, 10)
         # A server that is retired closes in its own time.
         for thread in threading.enumerate():
-            if thread.name == f"source:inference:{('odd', 'even')[number % 2]}":
+            if thread.name.endswith(f":{('odd', 'even')[number % 2]}"):
                 thread.join(PATIENCE)
         yield measure()
     assert app.stop()

@@ -110,10 +110,16 @@ class Book:
                 partial = bool(source.faults)
                 self._take(track, source.batch, now - (source.age or 0.0), partial=partial)
         gone = [name for name, track in self._tracks.items() if now - track.taken > KEPT]
-        for name in gone:
-            del self._tracks[name]
         if gone:
-            self._index()
+            self._forget(gone)
+
+    def _forget(self, names: Iterable[str]) -> None:
+        """Forget servers that come no more, and what is counted of them."""
+        for name in names:
+            del self._tracks[name]
+        self._index()
+        self.resets = {s: n for s, n in self.resets.items() if s in self._homes}
+        self.anomalies = {k: n for k, n in self.anomalies.items() if k.server in self._homes}
 
     def _track(self, name: str) -> Track:
         track = self._tracks.get(name)
