@@ -221,7 +221,7 @@ def test_a_memory_that_is_refused_costs_nothing_but_that() -> None:
     """Told once, as a part that could not be read; the round goes on from nothing."""
     clock = FakeClock(100.0)
     _, source = kept_by(clock, {"derive:busy": Remembered("x", 99.0, True)})
-    fault, sample = source.read()
+    sample, fault = source.read()
     assert fault == Fault("memory", "malformed", "Malformed: no number")
     assert sample == c.GPU_BUSY_SECONDS_TOTAL(1, "0", "a")
     assert list(source.read()) == [c.GPU_BUSY_SECONDS_TOTAL(2, "0", "a")]
