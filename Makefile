@@ -6,7 +6,7 @@ ARGS ?=
 SERVER ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test test-real check format bench docs clean
+.PHONY: help run demo test test-real test-truth check format bench docs clean
 
 help: ## show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,7 +24,10 @@ test: check ## lint, types, and every test but the real servers; installs what i
 	$(BIN)/python -m pytest -m 'not real' $(ARGS)
 
 test-real: $(VENV)/.dev ## the tests that need a real, heavy inference server
-	$(BIN)/python -m pytest -m real $(ARGS)
+	$(BIN)/python -m pytest -m real --ignore tests/real/test_truth.py $(ARGS)
+
+test-truth: $(VENV)/.dev ## what is said of a real vLLM against what its clients saw (nightly)
+	$(BIN)/python -m pytest -s -m real tests/real/test_truth.py $(ARGS)
 
 # No cache: whether an import is ours depends on files that ruff's cache does not look at.
 check: $(VENV)/.dev ## lint, format and types only

@@ -30,6 +30,7 @@ class Slot:
     enrolled: float
     serial: int = 0
     snapshot: Snapshot | None = None
+    last: Snapshot | None = None
     health: Health = field(default_factory=Health)
     failed: bool = False
     version: int = 0
@@ -41,7 +42,7 @@ class Slot:
     def publish(self, snapshot: Snapshot, drops: Mapping[str, int]) -> None:
         """Replace the snapshot after a read that succeeded, at least in part."""
         health = self.health
-        self.snapshot, self.failed = snapshot, False
+        self.snapshot, self.last, self.failed = snapshot, snapshot, False
         self.health = replace(
             health,
             failures=_add(health.failures, _by_reason(snapshot.faults)),
@@ -88,6 +89,7 @@ class Slot:
             batch=snapshot.batch if snapshot is not None and fresh else Batch(),
             age=age,
             busy=busy,
+            last=self.last,
         )
 
     def _state(

@@ -388,6 +388,15 @@ def _expects_servers(inference: InferenceSettings) -> bool:
     return inference.enabled and (configured or any(_origins(inference).values()))
 
 
+def _paces(inference: InferenceSettings) -> Iterator[float]:
+    """Yield how often servers are read, those included that may be found."""
+    for server in inference.servers:
+        if server.enabled:
+            yield inference.interval if server.interval is None else server.interval
+    if any(_origins(inference).values()):
+        yield inference.interval
+
+
 def _statics(inference: InferenceSettings) -> tuple[Static, ...]:
     """Return the configured servers; one that is switched off is not to be discovered either."""
     return tuple(Static(one.name, endpoint(one.url)) for one in inference.servers)
@@ -547,13 +556,16 @@ class _Look:
 
 
 def _serving_plan(settings: Settings, estate: Estate) -> Plan:
+    """Return the derivation; it passes over no reading of a server, however often that is read."""
     told, objectives = settings.sources.serving, settings.objectives
+    often = min((told.interval, *_paces(settings.sources.inference)))
+    schedule = Schedule(often, told.deadline, told.max_series)
     shapes = _shapes(settings.sources.inference)
     kept = _remembering(settings, estate)
     return Plan(
-        "derive:serving", c.SERVING,
-        Schedule(told.interval, told.deadline, told.max_series),
-        f"{told!r} {objectives!r} {shapes!r} {settings.state_directory} {settings.state_interval}",
+        "derive:serving", c.SERVING, schedule,
+        f"{schedule!r} {told!r} {objectives!r} {shapes!r}"
+        f" {settings.state_directory} {settings.state_interval}",
         lambda: DerivedSource(
             serving(told.windows, objectives, _log.warning, load_models(), shapes),
             estate.board.view, estate.clock, **kept,

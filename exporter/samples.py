@@ -411,7 +411,8 @@ class SourceView:
     """One source as its consumers see it at one moment.
 
     `age` is seconds since the snapshot was taken; `busy` seconds since the read under way began.
-    `batch` is empty unless the snapshot is fresh.
+    `batch` is empty unless the snapshot is fresh. `last` is the last read that succeeded, however
+    long ago: for who counts what has been, and for nobody who tells what is.
     """
 
     name: str
@@ -422,6 +423,7 @@ class SourceView:
     batch: Batch = field(default_factory=Batch)
     age: float | None = None
     busy: float | None = None
+    last: Snapshot | None = None
 
 
 @dataclass(frozen=True, slots=True)

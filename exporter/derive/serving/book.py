@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from exporter import catalogue as c
 from exporter.derive.serving.increase import Increase
 from exporter.derive.serving.track import KEPT, STEP, WINDOWS, Entity, Spot, Track
-from exporter.samples import Batch, Metric, View
+from exporter.samples import Batch, Metric, Snapshot, View
 
 __all__ = ["INPUTS", "STEP", "WINDOWS", "Anomaly", "Book", "Entity", "Stats"]
 
@@ -103,13 +103,14 @@ class Book:
         for track in self._tracks.values():
             track.begin_round()
         for source in view.sources:
-            if _WANTED.isdisjoint(source.batch.shape.families):
-                continue
-            self._fresh[source.name] = source.batch
-            track = self._track(source.name)
-            if source.batch is not track.batch:
-                partial = bool(source.faults)
-                self._take(track, source.batch, now - (source.age or 0.0), partial=partial)
+            if not _WANTED.isdisjoint(source.batch.shape.families):
+                self._fresh[source.name] = source.batch
+                track = self._track(source.name)
+                if source.batch is not track.batch:
+                    partial = bool(source.faults)
+                    self._take(track, source.batch, now - (source.age or 0.0), partial=partial)
+            elif source.last is not None:
+                self._catch_up(source.name, source.last)
         gone = [name for name, track in self._tracks.items() if now - track.taken > KEPT]
         if gone:
             self._forget(gone)
@@ -121,6 +122,12 @@ class Book:
         self._index()
         self.resets = {s: n for s, n in self.resets.items() if s in self._homes}
         self.anomalies = {k: n for k, n in self.anomalies.items() if k.server in self._homes}
+
+    def _catch_up(self, name: str, last: Snapshot) -> None:
+        """Take what a server told before it failed, if no round has seen that."""
+        track = self._tracks.get(name)
+        if track is not None and track.batch is not last.batch and track.taken < last.taken:
+            self._take(track, last.batch, last.taken, partial=bool(last.faults))
 
     def _track(self, name: str) -> Track:
         track = self._tracks.get(name)
