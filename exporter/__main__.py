@@ -286,7 +286,7 @@ def _daemon(options: argparse.Namespace, plans: Planner) -> bool:
                 f"flopwatch {__version__} serves {where}/metrics (to look at: {where}/status)",
                 *(f"  {line}" for line in summary(app.status(detailed=True))),
             ]
-            if not any(source.group == "serving" for source in app.view().sources):
+            if not any(one.name.startswith("inference:") for one in app.view().sources):
                 lines.append(
                     "  no inference server: give --server http://127.0.0.1:8000/metrics,"
                     " or list it under sources.inference.servers"
@@ -298,7 +298,7 @@ def _daemon(options: argparse.Namespace, plans: Planner) -> bool:
                 app,
                 bound,
                 announce,
-                complete=lambda: _has_windows(app.view()),
+                complete=lambda: app.settled() and _has_windows(app.view()),
                 early=options.early,
             )
         )
@@ -338,7 +338,8 @@ def _once(options: argparse.Namespace) -> int:
     app = App(options.config, adjust=adjusted)
     app.start()
     pause = threading.Event()
-    while not app.ready():
+    while not app.settled():
+        app.notice_servers()
         pause.wait(0.02)
     # Averages over time need two readings, and what is derived from them a round of its own.
     for _ in range(_ONCE_PATIENCE):

@@ -75,6 +75,7 @@ class App:
         self._loaded = False
         self._loaded_at = 0.0
         self._scrapes = 0
+        self._planned = 0
         self._released_until = 0.0
         self._beat = self._clock.monotonic()
         self._born = self._beat
@@ -98,6 +99,7 @@ class App:
                 self.view, self._own, self._clock, gzip_level=settings.gzip_level
             )
             self._apply(settings, plans, fresh)
+            self._loaded, self._loaded_at = True, self._clock.time()
 
     def reload(self) -> tuple[str, ...]:
         """Load the configuration again; return the problems that kept the old one in force."""
@@ -108,6 +110,7 @@ class App:
                 settings, plans, fresh = self._prepare()
                 _tell_what_waits(self.settings, settings)
                 self._apply(settings, plans, fresh)
+                self._loaded_at = self._clock.time()
                 loaded = True
             except ConfigError as error:
                 for problem in error.problems:
@@ -145,8 +148,7 @@ class App:
         settings = self._adjust(load(self._path))
         try:
             self._look(settings)
-            plans = self._plan(settings, self._estate)
-            return settings, plans, {one.name: build(one) for one in plans if self._is_new(one)}
+            return (settings, *self._planned_for(settings))
         except ConfigError as error:
             prefix = "" if self._path is None else f"{self._path}: "
             raise ConfigError(*(prefix + problem for problem in error.problems)) from None
@@ -164,9 +166,33 @@ class App:
             if not self._look(self.settings):
                 return
             log.info("a GPU or its driver has appeared")
-            plans = self._plan(self.settings, self._estate)
-            fresh = {one.name: build(one) for one in plans if self._is_new(one)}
-            self._apply(self.settings, plans, fresh)
+            self._apply(self.settings, *self._planned_for(self.settings))
+
+    def servers_changed(self) -> bool:
+        """Tell whether discovery has found other servers than those that are read."""
+        return self._planned != self._estate.found.version
+
+    def notice_servers(self) -> None:
+        """Start and stop reading servers as discovery has found them; others go on undisturbed."""
+        with self._reloading:
+            if not self.servers_changed():
+                return
+            try:
+                self._apply(self.settings, *self._planned_for(self.settings))
+            except ConfigError as error:
+                # The engine mappings are read anew each time and may be broken by now.
+                self._planned = self._estate.found.version
+                for problem in error.problems:
+                    log.warning("servers kept: %s", problem)
+
+    def _planned_for(self, settings: Settings) -> tuple[list[Plan], dict[str, Source]]:
+        """Return what is wanted now, and the sources of it that are new. Raises `ConfigError`."""
+        # The version before the servers: one that is found meanwhile is noticed next time.
+        version = self._estate.found.version
+        plans = self._plan(settings, self._estate)
+        fresh = {one.name: build(one) for one in plans if self._is_new(one)}
+        self._planned = version
+        return plans, fresh
 
     def release(self, seconds: float | None = None) -> Mapping[str, bool]:
         """Let go of all drivers, for so many seconds or as long as the settings say.
@@ -211,7 +237,6 @@ class App:
                 if one.name in fresh:
                     self._run(one, fresh[one.name])
             self.settings = settings
-            self._loaded, self._loaded_at = True, self._clock.time()
 
     def _run(self, one: Plan, source: Source) -> None:
         """Start reading a source, after whoever still reads the same thing."""
@@ -257,6 +282,10 @@ class App:
         """
         self._settled = self._settled or self.board.settled(self._clock.monotonic())
         return self._settled
+
+    def settled(self) -> bool:
+        """Tell the same of the sources that there are now, those of servers just found included."""
+        return not self.servers_changed() and self.board.settled(self._clock.monotonic())
 
     def healthy(self) -> bool:
         """Tell whether our own housekeeping runs; no source has a say in it."""

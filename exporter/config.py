@@ -108,10 +108,20 @@ def _list(value: object) -> object:
     raise ValueError(f"a list is wanted, not {_kind(value)}")
 
 
+def _list_or_none(value: object) -> object:
+    return None if value is None else _list(value)
+
+
 PathText = Annotated[str, AfterValidator(_path)]
 """A path that the system can be asked for; whether it is there is another matter."""
 
 Name = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9._:-]+$")]
+
+
+Port = Annotated[int, Field(ge=1, le=65535)]
+
+Gpu = Annotated[int, Field(ge=0, le=1023)]
+"""The index of a GPU, as its label `gpu` has it."""
 
 
 class _Section(BaseModel):
@@ -270,6 +280,7 @@ class ServerSettings(_Section):
     timeout: Duration | None = Field(default=None, ge=0.05, le=600)
     max_series: int | None = Field(default=None, ge=1, le=1_000_000)
     allow_destructive_read: bool = False
+    gpus: Annotated[tuple[Gpu, ...] | None, BeforeValidator(_list_or_none)] = None
     token_file: PathText | None = None
     ca_file: PathText | None = None
     insecure_skip_verify: bool = False
@@ -308,6 +319,14 @@ class InferenceSettings(_Section):
     max_label: Size = Field(default="1KiB", ge=16, le=1 << 20)  # type: ignore[assignment]
     max_page_series: int = Field(default=20_000, ge=1, le=10_000_000)
     engines_directory: PathText | None = None
+    local: Switch = "auto"
+    ports: Annotated[tuple[Port, ...], BeforeValidator(_list)] = (
+        3000, 4000, 8000, 8002, 8080, 8081, 23333, 30000,
+    )  # fmt: skip
+    files: Annotated[tuple[PathText, ...], BeforeValidator(_list)] = ()
+    discovery_interval: Duration = Field(default="10s", ge=0.1, le=3600)  # type: ignore[assignment]
+    max_servers: int = Field(default=64, ge=1, le=1000)
+    allow_destructive_read: bool = False
     probe: ProbeSettings = ProbeSettings()
     servers: Annotated[tuple[ServerSettings, ...], BeforeValidator(_list)] = ()
 

@@ -30,6 +30,10 @@ from exporter.samples import (
 )
 
 _CHUNK = 1024
+_SHORT = 1000
+_OF_A_HISTOGRAM = 30
+"""Lines: at most so many make a page that is rendered sooner than a thread is woken for it, and so
+many one histogram is taken for."""
 _SPECIAL = {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}
 _UP = {"up": 1, "degraded": 1, "failed": 0, "stale": 0, "stuck": 0}
 
@@ -61,22 +65,32 @@ class Exposition:
         self._pages: dict[_PageKey, bytes] = {}
         self.render_seconds = 0.0
 
-    def cached(self, key: _PageKey) -> bytes | None:
-        """Return the page for `key` if it is still true, without rendering anything."""
-        pages = self._pages
-        return pages.get(key) if self._view().token == self._token else None
+    def at_once(self, key: _PageKey) -> bytes | None:
+        """Return the page for `key` if that takes about a millisecond: it is ready, or short."""
+        if not self._lock.acquire(blocking=False):
+            return None
+        try:
+            view = self._view()
+            ready = view.token == self._token and key in self._pages
+            if ready or sum(_length(source.batch) for source in view.sources) <= _SHORT:
+                return self._page(view, key)
+            return None
+        finally:
+            self._lock.release()
 
     def page(self, key: _PageKey) -> bytes:
         """Return the page for `key`, rendering what is missing."""
         with self._lock:
-            view = self._view()
-            if view.token != self._token:
-                self._refresh(view)
-            if (body := self._pages.get(key)) is None:
-                began = self._clock.monotonic()
-                body = self._pages[key] = self._assemble(key)
-                self.render_seconds += self._clock.monotonic() - began
-            return body
+            return self._page(self._view(), key)
+
+    def _page(self, view: View, key: _PageKey) -> bytes:
+        if view.token != self._token:
+            self._refresh(view)
+        if (body := self._pages.get(key)) is None:
+            began = self._clock.monotonic()
+            body = self._pages[key] = self._assemble(key)
+            self.render_seconds += self._clock.monotonic() - began
+        return body
 
     def series(self) -> Mapping[str, int]:
         """Return how many series each group of the page holds now."""
@@ -108,7 +122,6 @@ class Exposition:
             [*told, *(c.FLOPWATCH_SERIES(n, group) for group, n in counts.items())]
         )
         self._block(c.EXPORTER).update([*exporter, ("", own)], self._duplicates)
-        # A new dictionary: `cached` may be looking at the old one.
         self._pages = {}
         self._token = view.token
         self.render_seconds += self._clock.monotonic() - began
@@ -277,6 +290,10 @@ class _Block:
             lines.append(f"{start}{series[0]} ")
             lines.extend(f"\n{one} " for one in series[1:])
         return lines
+
+
+def _length(batch: Batch) -> int:
+    return len(batch) + _OF_A_HISTOGRAM * len(batch.shape.histograms)
 
 
 def _picker(positions: tuple[int, ...]) -> Callable[[Sequence[Value]], tuple[Value, ...]]:

@@ -28,23 +28,25 @@ import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Mapping, MutableMapping
-from itertools import repeat
+from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any, BinaryIO, NoReturn, Protocol, runtime_checkable
 
 from exporter import catalogue
 from exporter.clock import Clock
 from exporter.samples import (
+    EMPTY_SHAPE,
+    Batch,
+    Brought,
     Drop,
     Event,
     Fault,
     Histogram,
-    Item,
     Malformed,
     Metric,
     Reason,
     Released,
     Sample,
+    Shape,
     Source,
     SourceError,
     Spent,
@@ -106,8 +108,7 @@ class Isolated:
         self._ending = ending
         self._child: subprocess.Popen[bytes] | None = None
         self._inbox = bytearray()
-        self._metrics: tuple[Metric, ...] = ()
-        self._labels: _Labels = ()
+        self._shape = EMPTY_SHAPE
         self._asked: float | None = None
         self._ended = False
 
@@ -116,7 +117,7 @@ class Isolated:
         """The child's process number, while there is one."""
         return None if self._child is None else self._child.pid
 
-    def read(self) -> Iterable[Item]:
+    def read(self) -> Brought:
         """Ask the child to read once.
 
         Raises `TimeoutError` when it does not answer in time or does not let go, `SourceError` with
@@ -172,7 +173,7 @@ class Isolated:
             self._ended = True
             self._child.kill()
 
-    def _read(self) -> Iterable[Item]:
+    def _read(self) -> Brought:
         if self._asked is not None:
             self._drain()
         child = self._child or self._start()
@@ -277,35 +278,31 @@ class Isolated:
         how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
         raise ConnectionError(f"child process {child.pid} ended: {how}")
 
-    def _unpack(self, reply: bytes) -> Iterable[Item]:
+    def _unpack(self, reply: bytes) -> Brought:
         failure, series, values, faults, drops, events, memory = _load(reply)
         if failure is not None:
             self._fail(*failure)
         if series is not None:
-            names, self._labels = series
-            self._metrics = tuple([catalogue.FAMILIES[name] for name in names])
+            names, labels = series
+            self._shape = Shape(tuple([catalogue.FAMILIES[name] for name in names]), labels)
         if memory is not None:
             self._memories[self.name] = memory
         if self._events is not None:
             for event in events:
                 self._events(Event(*event))
         if tuple in set(map(type, values)):
-            values = map(_revive, values)
-        return [
-            # In C: half the time of calling Sample for each.
-            *map(_SAMPLE, repeat(Sample), zip(self._metrics, self._labels, values, strict=True)),
-            *(Fault(*fault) for fault in faults),
-            *(Drop(*drop) for drop in drops),
-        ]  # fmt: skip
+            values = tuple(map(_revive, values))
+        if len(values) != len(self._shape):
+            raise Malformed(f"{len(values)} values for {len(self._shape)} series")
+        others: list[Fault | Drop] = [Fault(*fault) for fault in faults]
+        others += [Drop(*drop) for drop in drops]
+        return Brought(Batch(self._shape, values), others)
 
     def _fail(self, reason: Reason, detail: str, spent: bool) -> NoReturn:  # noqa: FBT001
         """Say why the child could not read; one that can never read again is let go."""
         if spent and self._child is not None:
             self._part(self._child)
         raise SourceError(reason, detail)
-
-
-_SAMPLE: Callable[[type[Sample], Any], Sample] = tuple.__new__
 
 
 class _PlainUnpickler(pickle.Unpickler):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import logging
 import re
 import socket
@@ -27,8 +28,21 @@ from exporter.config import (
     InferenceSettings,
     ServerSettings,
     Settings,
+    address,
 )
 from exporter.derive import Derivation, hardware, serving
+from exporter.discovery import (
+    FileFinder,
+    Finder,
+    LocalFinder,
+    Machine,
+    Register,
+    Static,
+    Target,
+    choose,
+    endpoint,
+    is_ours,
+)
 from exporter.engines import Engine, EngineError, load_engines
 from exporter.fetch import HttpFetcher
 from exporter.formats.exposition import Limits
@@ -39,15 +53,17 @@ from exporter.reference.models import load as load_models
 from exporter.reference.models import read_file as read_model
 from exporter.reference.xids import load as load_xids
 from exporter.runner import Schedule
-from exporter.samples import Item, Metric, Released, Sample, Source
-from exporter.sinks.statefile import StateFile, this_boot
+from exporter.samples import Item, Metric, Released, Remembered, Sample, Source
+from exporter.sinks.statefile import OLDEST, StateFile, this_boot
 from exporter.sources.dcgm_page import DcgmPageSource
 from exporter.sources.derived import DerivedSource
+from exporter.sources.discovery import DiscoverySource, Prober
 from exporter.sources.fallback import Fallback
 from exporter.sources.host import HostSource
 from exporter.sources.inference import InferenceSource
 from exporter.sources.kmsg import KernelLogSource
 from exporter.sources.network import NetworkSource
+from exporter.sources.placement import Placed, PlacementSource
 from exporter.sources.probe import Completion, Health, ProbeSource, Question
 from exporter.sources.process import ProcessSource
 from exporter.xids import XidLedger
@@ -84,12 +100,32 @@ class Roster:
         return self._seen
 
 
+class Mappings:
+    """The mappings of engines; read again only where a file of them has changed.
+
+    Reading them costs a tenth of a second, and servers come and go.
+    """
+
+    def __init__(self) -> None:
+        self._key: object = None
+        self._engines: tuple[Engine, ...] = ()
+
+    def __call__(self, directory: Path | None) -> tuple[Engine, ...]:
+        """Return all, those of `directory` included. Raises `EngineError` and `OSError`."""
+        files = [] if directory is None else sorted(directory.glob("*.y*ml"))
+        key = (directory, [(file, file.read_bytes()) for file in files])
+        if self._key != key or (directory is not None and not files):
+            self._engines, self._key = load_engines(directory), key
+        return self._engines
+
+
 @dataclass(frozen=True)
 class Estate:
     """What sources are given beside their settings; it outlives a reload.
 
     `memories` is what sources remember, by name: a successor goes on where its predecessor left
-    off; `recalled` is set once what a former daemon has left is among them. `ending` is set when
+    off; `recalled` is set once what a former daemon has left is among them. `mappings` are those of
+    the engines. `found` holds the inference servers that discovery has found. `ending` is set when
     the daemon ends. `gpus` tells whether the machine has a GPU driver, or a GPU.
     """
 
@@ -97,6 +133,8 @@ class Estate:
     board: Board = field(default_factory=Board)
     ledger: XidLedger = field(default_factory=lambda: XidLedger(load_xids()))
     memories: MutableMapping[str, Any] = field(default_factory=dict)
+    mappings: Mappings = field(default_factory=Mappings)
+    found: Register = field(default_factory=Register)
     recalled: threading.Event = field(default_factory=threading.Event)
     ending: threading.Event = field(default_factory=threading.Event)
     gpus: bool = False
@@ -134,6 +172,7 @@ def plan(settings: Settings, estate: Estate) -> list[Plan]:
 
 
 def _plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
+    _forget(estate)
     sources, root = settings.sources, Path(settings.root)
     shared = settings.root
     if settings.state_directory is not None:
@@ -159,14 +198,9 @@ def _plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
             repr(process), ProcessSource,
         )  # fmt: skip
     if sources.inference.enabled:
-        servers = list(_server_plans(sources.inference, estate.clock))
-        yield from servers
-        for server in sources.inference.servers:
-            if server.enabled:
-                yield from _probe_plans(settings, server, estate)
-        if servers and sources.serving.enabled:
-            often = min(server.schedule.interval for server in servers)
-            yield _serving_plan(settings, estate, often)
+        yield from _inference_plans(settings, estate)
+    if sources.serving.enabled and (settings.objectives or _expects_servers(sources.inference)):
+        yield _serving_plan(settings, estate)
 
 
 def _gpu_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
@@ -177,8 +211,7 @@ def _gpu_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
     order = [name for name in ("dcgm", "dcgm_page") if preferred[name]]
     order += [name for name in ("nvml", "dcgm", "dcgm_page") if name not in order]
     ranked = [readers[name] for name in order if name in readers]
-    # Whoever asked for GPUs to be read wants to know of them what else there is.
-    gpus = estate.gpus or bool(readers)
+    gpus = _reads_gpus(settings, estate)
     for at, one in enumerate(ranked):
         yield functools.reduce(lambda plan, best: _behind(plan, best, estate), ranked[:at], one)
     kmsg = settings.sources.kmsg
@@ -192,6 +225,14 @@ def _gpu_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
         )  # fmt: skip
     if _wanted(settings.sources.derived.enabled, gpus):
         yield from _derived_plans(settings, estate)
+
+
+def _reads_gpus(settings: Settings, estate: Estate) -> bool:
+    """Tell whether there are GPUs: whoever asked for them to be read wants to know more of them."""
+    doors = settings.sources
+    return (
+        estate.gpus or doors.nvml.enabled is True or doors.dcgm.enabled or doors.dcgm_page.enabled
+    )
 
 
 def _behind(one: Plan, better: Plan, estate: Estate) -> Plan:
@@ -280,14 +321,40 @@ def _wanted(enabled: bool | Literal["auto"], gpus: bool) -> bool:  # noqa: FBT00
     return gpus if enabled == "auto" else enabled
 
 
-def _server_plans(inference: InferenceSettings, clock: Clock) -> Iterator[Plan]:
+_PROBE_TIMEOUT = 1.0
+"""Seconds within which a server that is only suspected has to answer."""
+
+
+def _inference_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
+    """Yield the readers of servers, configured and discovered, and what goes with them."""
+    inference = settings.sources.inference
+    engines = _engines(inference, estate.mappings)
+    # What is known of engines is a long text, and each server's plan has it in its fingerprint.
+    mappings = hashlib.sha256(repr(engines).encode()).hexdigest()
+    servers = list(_servers(inference, estate.found, engines))
+    for server, identity in servers:
+        one = _server_plan(inference, server, engines, estate.clock)
+        yield replace(one, fingerprint=f"{one.fingerprint} {identity} {mappings}")
+        yield from _probe_plans(settings, server, estate)
+    yield _discovery_plan(settings, estate, engines, mappings)
+    machine = Machine(Path(settings.root))
+    placed = tuple(Placed(one.name, _local_port(one), one.gpus) for one, _ in servers)
+    if placed and _reads_gpus(settings, estate):
+        schedule = Schedule(inference.discovery_interval, 2.0, inference.max_series)
+        yield Plan(
+            "placement", c.SERVING, schedule, f"{settings.root} {schedule} {placed}",
+            lambda: PlacementSource(placed, machine, estate.board.view, estate.clock),
+        )  # fmt: skip
+
+
+def _engines(inference: InferenceSettings, mappings: Mappings) -> tuple[Engine, ...]:
+    """Return the mappings. Raises `ConfigError` for a broken one, and for one that is not there."""
     directory = inference.engines_directory
     try:
-        engines = load_engines(None if directory is None else Path(directory))
+        engines = mappings(None if directory is None else Path(directory))
     except (EngineError, OSError) as error:
         raise ConfigError(f"sources.inference.engines_directory: {error}") from None
     names = {engine.name for engine in engines} | {"auto"}
-    common = repr(inference.model_copy(update={"servers": ()})) + repr(engines)
     for at, server in enumerate(inference.servers):
         if server.engine not in names:
             known = ", ".join(sorted(names))
@@ -295,19 +362,104 @@ def _server_plans(inference: InferenceSettings, clock: Clock) -> Iterator[Plan]:
                 f"sources.inference.servers.{at}.engine: {server.engine!r} is not known;"
                 f" there are {known}"
             )
-        if not server.enabled:
-            continue
-        timeout = server.timeout or inference.timeout
-        yield Plan(
-            f"inference:{server.name}", c.SERVING,
-            Schedule(
-                server.interval or inference.interval,
-                timeout + 0.5,
-                server.max_series or inference.max_series,
-            ),
-            common + repr(server),
-            _server_maker(inference, at, engines, clock),
-        )  # fmt: skip
+    return engines
+
+
+def _servers(
+    inference: InferenceSettings, found: Register, engines: tuple[Engine, ...]
+) -> Iterator[tuple[ServerSettings, str]]:
+    """Yield all servers that are to be read, each with what tells one process from the next."""
+    yield from ((server, "") for server in inference.servers if server.enabled)
+    # What was found before a reload may be more than what is looked for now.
+    origins = {origin for origin, wanted in _origins(inference).items() if wanted}
+    names = {engine.name for engine in engines} | {"auto"}
+    targets = [one for one in found.targets if one.origin in origins and one.engine in names]
+    for target in choose(_statics(inference), targets, inference.max_servers).taken:
+        yield _settings_of(target), target.identity
+
+
+def _origins(inference: InferenceSettings) -> dict[str, bool]:
+    return {"file": bool(inference.files), "local": inference.local is not False}
+
+
+def _expects_servers(inference: InferenceSettings) -> bool:
+    """Tell whether there may be a server to read, now or once it is found."""
+    configured = any(server.enabled for server in inference.servers)
+    return inference.enabled and (configured or any(_origins(inference).values()))
+
+
+def _paces(inference: InferenceSettings) -> Iterator[float]:
+    """Yield how often servers are read, those included that may be found."""
+    for server in inference.servers:
+        if server.enabled:
+            yield inference.interval if server.interval is None else server.interval
+    if any(_origins(inference).values()):
+        yield inference.interval
+
+
+def _statics(inference: InferenceSettings) -> tuple[Static, ...]:
+    """Return the configured servers; one that is switched off is not to be discovered either."""
+    return tuple(Static(one.name, endpoint(one.url)) for one in inference.servers)
+
+
+def _settings_of(target: Target) -> ServerSettings:
+    return ServerSettings(
+        name=target.name,
+        url=target.url,
+        engine=target.engine,
+        model_name=target.model_name,
+        gpus=target.gpus,
+        completion=False,  # work is only given to servers that somebody named
+        allow_destructive_read=target.allow_destructive_read,
+    )
+
+
+def _local_port(server: ServerSettings) -> int | None:
+    place = endpoint(server.url)
+    return place.port if place.host == "" else None
+
+
+def _discovery_plan(
+    settings: Settings, estate: Estate, engines: tuple[Engine, ...], mappings: str
+) -> Plan:
+    """Return the look-out for servers. What it found wrong is asked anew where the question is."""
+    inference, clock = settings.sources.inference, estate.clock
+    limits = _limits(inference)
+    basis = (
+        inference.local, inference.ports, inference.allow_destructive_read, inference.max_body,
+        limits, settings.listen, settings.root, mappings,
+    )  # fmt: skip
+
+    def finders() -> Iterator[Finder]:
+        if inference.files:
+            yield FileFinder(inference.files, [engine.name for engine in engines])
+        if inference.local is not False:
+            yield LocalFinder(
+                Machine(Path(settings.root)),
+                Prober(
+                    engines, clock, timeout=min(_PROBE_TIMEOUT, inference.timeout),
+                    max_bytes=inference.max_body, limits=limits,
+                    allow_destructive_read=inference.allow_destructive_read,
+                ),
+                clock,
+                ports=inference.ports,
+                anyone=inference.local is True,
+                excluded=(address(settings.listen)[1],),
+                allow_destructive_read=inference.allow_destructive_read,
+                verdicts=estate.found.verdicts(basis),
+            )  # fmt: skip
+
+    return Plan(
+        "discovery", c.SERVING,
+        # A look asks a few servers, of which each may keep it waiting.
+        Schedule(inference.discovery_interval, 10.0),
+        f"{basis} {inference.files} {inference.discovery_interval} {inference.max_servers}"
+        f" {inference.servers}",
+        lambda: DiscoverySource(
+            tuple(finders()), _statics(inference), estate.found, is_ours=is_ours,
+            read=sum(server.enabled for server in inference.servers), limit=inference.max_servers,
+        ),
+    )  # fmt: skip
 
 
 def _probe_plans(settings: Settings, server: ServerSettings, estate: Estate) -> Iterator[Plan]:
@@ -403,10 +555,11 @@ class _Look:
         return next(filter(None, found), "")
 
 
-def _serving_plan(settings: Settings, estate: Estate, often: float) -> Plan:
-    """Return the derivation that takes every reading of servers, of which one is read so often."""
+def _serving_plan(settings: Settings, estate: Estate) -> Plan:
+    """Return the derivation; it passes over no reading of a server, however often that is read."""
     told, objectives = settings.sources.serving, settings.objectives
-    schedule = Schedule(min(told.interval, often), told.deadline, told.max_series)
+    often = min((told.interval, *_paces(settings.sources.inference)))
+    schedule = Schedule(often, told.deadline, told.max_series)
     shapes = _shapes(settings.sources.inference)
     kept = _remembering(settings, estate)
     return Plan(
@@ -447,6 +600,14 @@ def _remembering(settings: Settings, estate: Estate) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _forget(estate: Estate) -> None:
+    """Drop what servers that have gone for good have left."""
+    oldest = estate.clock.monotonic() - OLDEST
+    for name, one in list(estate.memories.items()):
+        if isinstance(one, Remembered) and one.taken < oldest:
+            estate.memories.pop(name, None)
+
+
 def _state_plan(settings: Settings, directory: Path, estate: Estate) -> Plan:
     every = settings.state_interval
     return Plan(
@@ -461,15 +622,28 @@ def _state_plan(settings: Settings, directory: Path, estate: Estate) -> Plan:
     )  # fmt: skip
 
 
-def _server_maker(
-    inference: InferenceSettings, at: int, engines: tuple[Engine, ...], clock: Clock
-) -> Callable[[], Source]:
-    server = inference.servers[at]
+def _limits(inference: InferenceSettings) -> Limits:
+    return Limits(
+        max_line_bytes=inference.max_line,
+        max_series=inference.max_page_series,
+        max_label_bytes=inference.max_label,
+    )
+
+
+def _server_plan(
+    inference: InferenceSettings,
+    server: ServerSettings,
+    engines: tuple[Engine, ...],
+    clock: Clock,
+) -> Plan:
+    timeout = server.timeout or inference.timeout
+    interval = server.interval or inference.interval
+    max_series = server.max_series or inference.max_series
 
     def make() -> Source:
         fetcher = HttpFetcher(
             server.url,
-            timeout=server.timeout or inference.timeout,
+            timeout=timeout,
             max_bytes=inference.max_body,
             token_file=None if server.token_file is None else Path(server.token_file),
             ca_file=None if server.ca_file is None else Path(server.ca_file),
@@ -484,15 +658,17 @@ def _server_maker(
             engine=server.engine,
             model_name=server.model_name,
             allow_destructive_read=server.allow_destructive_read,
-            limits=Limits(
-                max_line_bytes=inference.max_line,
-                max_series=inference.max_page_series,
-                max_label_bytes=inference.max_label,
-            ),
+            limits=_limits(inference),
             clock=clock,
         )
 
-    return make
+    return Plan(
+        f"inference:{server.name}", c.SERVING, Schedule(interval, timeout + 0.5, max_series),
+        # Where the GPUs are stated makes no difference to reading the page.
+        f"{interval} {timeout} {max_series} {inference.max_body} {_limits(inference)}"
+        f" {server.model_copy(update={'gpus': None})!r}",
+        make,
+    )  # fmt: skip
 
 
 class _DemoDriver:
@@ -613,7 +789,10 @@ def demo_plans() -> Iterator[Planner]:
             inference = settings.sources.inference
             if taken := demo.servers.keys() & {server.name for server in inference.servers}:
                 raise ConfigError(f"sources.inference.servers: the demo has a {min(taken)!r} too")
-            inference = inference.model_copy(update={"servers": (*inference.servers, *servers)})
+            inference = inference.model_copy(
+                # Whatever real server runs on this machine is not the made-up node's.
+                update={"servers": (*inference.servers, *servers), "local": False}
+            )
             sources = settings.sources.model_copy(update={"inference": inference})
             made = settings.model_copy(
                 # A real node's state is not the demo's to overwrite.

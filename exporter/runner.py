@@ -10,12 +10,23 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from exporter.board import Slot
 from exporter.clock import Clock
-from exporter.samples import Drop, Fault, Gate, Item, Releasable, Released, Sample, Snapshot, Source
+from exporter.samples import (
+    Brought,
+    Drop,
+    Fault,
+    Gate,
+    Item,
+    Releasable,
+    Released,
+    Sample,
+    Snapshot,
+    Source,
+)
 
 log = logging.getLogger(__name__)
 
@@ -107,14 +118,14 @@ class Runner:
         """Read once, publish, and return the seconds to wait before the next read."""
         began, wall = self._clock.monotonic(), self._clock.time()
         self.slot.begin(began)
-        items: list[Item] = []
-        fault = self._guard(lambda: items.extend(self.source.read()))
+        brought: list[_Brought] = []
+        fault = self._guard(lambda: brought.append(_sorted(self.source.read())))
         taken = self._clock.monotonic()
         if fault is not None:
             self._fail(fault, taken, wall, taken - began)
         else:
             self.released = False
-            self._publish(items, taken, wall, taken - began)
+            self._publish(*brought[0], taken, wall, taken - began)
         return self._wait(taken)
 
     def _guard(self, act: Callable[[], None]) -> Fault | None:
@@ -141,10 +152,15 @@ class Runner:
         snapshot = Snapshot(source.name, source.group, taken, wall, duration, faults=(fault,))
         self.slot.fail(snapshot, counts=not self.released)
 
-    def _publish(self, items: list[Item], taken: float, wall: float, duration: float) -> None:
+    def _publish(
+        self,
+        samples: Sequence[Sample],
+        others: Sequence[Item],
+        taken: float,
+        wall: float,
+        duration: float,
+    ) -> None:
         self._failures = 0
-        samples = [item for item in items if type(item) is Sample]
-        others = [] if len(samples) == len(items) else [i for i in items if type(i) is not Sample]
         faults = tuple(item for item in others if isinstance(item, Fault))
         batch, drops = self._gate.admit(samples)
         counted = dict(drops)
@@ -187,3 +203,17 @@ class Runner:
             return wait
         self._due += interval * max(1, -(-(now - self._due) // interval))
         return max(0.0, self._due - now)
+
+
+_Brought = tuple[Sequence[Sample], Sequence[Item]]
+
+
+def _sorted(brought: Iterable[Item]) -> _Brought:
+    """Return the samples of a read, and everything else that it brought."""
+    if isinstance(brought, Brought):
+        return brought.batch, brought.others
+    items = list(brought)
+    samples = [item for item in items if type(item) is Sample]
+    if len(samples) == len(items):
+        return samples, ()
+    return samples, [item for item in items if type(item) is not Sample]

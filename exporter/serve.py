@@ -77,22 +77,29 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, tick: Callable[[], float]) -> None:
         super().__init__(config)
         self._tick = tick
-        self._stopping = asyncio.Event()
+        self._pause: asyncio.Future[None] | None = None
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
 
     async def main_loop(self) -> None:
+        loop = asyncio.get_running_loop()
         while not self.should_exit:
             await self.on_tick(0)  # renews the Date header
-            pause = self._tick()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), pause)
+            # wait_for makes a task and an exception of it each time: half of the idle daemon's CPU.
+            self._pause = loop.create_future()
+            timer = loop.call_later(self._tick(), self._wake)
+            await self._pause
+            timer.cancel()
+
+    def _wake(self) -> None:
+        if self._pause is not None and not self._pause.done():
+            self._pause.set_result(None)
 
     def finish(self) -> None:
         self.should_exit = True
-        self._stopping.set()
+        self._wake()
 
 
 async def serve(
@@ -123,7 +130,7 @@ async def serve(
     front = create_app(
         Services(
             groups=(*c.GROUPS, COMPAT),
-            cached=app.exposition.cached,
+            at_once=app.exposition.at_once,
             page=app.exposition.page,
             healthy=app.healthy,
             ready=app.ready,
@@ -168,7 +175,7 @@ async def serve(
 
 
 class _House:
-    """Housekeeping, once a second: the heartbeat, the look at the file, the announcement."""
+    """Housekeeping, once a second: the heartbeat, the look at what changed, the announcement."""
 
     def __init__(
         self,
@@ -197,6 +204,8 @@ class _House:
         app.beat()
         if self._release_again and not _lasts(self._releasing):
             self.release()
+        if app.servers_changed() and not _lasts(self._under_way):
+            self._under_way = self._chores.submit(app.notice_servers)
         if not self._has_announced():
             return 0.1
         self._ticks += 1

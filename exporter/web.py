@@ -2,12 +2,13 @@
 
 One bare ASGI callable answers `/metrics` and the health checks from bytes; every other path goes
 to a FastAPI application, which is imported at the first such request (it is 20 MiB that a node
-whose page only Prometheus reads need not spend). Rendering happens off the event loop.
+whose page only Prometheus reads need not spend). Long pages are rendered off the event loop.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import ipaddress
 import json
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
@@ -32,7 +33,7 @@ _ESCAPINGS = frozenset(("allow-utf-8", "underscores", "dots", "values"))
 class Services:
     """What the web room is given to answer with.
 
-    `cached` returns a page that is still true, `page` renders one (any thread may call it);
+    `at_once` returns a page if that takes no time, `page` always (any thread may call it);
     `status` takes whether the caller may see details; `reload` returns the problems that kept the
     old configuration in force, and is `None` where it is not offered over HTTP; `release` lets go
     of the drivers for so many seconds, and says which are closed. These two run in `chores` and
@@ -40,7 +41,7 @@ class Services:
     """
 
     groups: tuple[str, ...]
-    cached: Callable[[PageKey], bytes | None]
+    at_once: Callable[[PageKey], bytes | None]
     page: Callable[[PageKey], bytes]
     healthy: Callable[[], bool]
     ready: Callable[[], bool]
@@ -114,7 +115,7 @@ class _Front:
         fmt = _FORMATS[wanted[-1]] if wanted else negotiate(headers.get("accept", ""))
         gzipped = accepts_gzip(headers.get("accept-encoding", ""))
         key = (frozenset(asked) if asked else None, fmt.openmetrics, gzipped)
-        body = self._services.cached(key)
+        body = self._services.at_once(key)
         if body is None:
             loop = asyncio.get_running_loop()
             body = await loop.run_in_executor(self._services.executor, self._services.page, key)
@@ -175,6 +176,7 @@ _FORMATS: Mapping[str, Format] = {
 }
 
 
+@functools.lru_cache(maxsize=16)
 def negotiate(accept: str) -> Format:
     """Return the format that an Accept header likes best, of those that we write.
 
@@ -210,6 +212,7 @@ def _offer(media: str, options: Mapping[str, str]) -> Format | None:
     return _FORMATS["text"] if media in {"text/*", "*/*"} else None
 
 
+@functools.lru_cache(maxsize=16)
 def accepts_gzip(header: str) -> bool:
     """Tell whether an Accept-Encoding header allows gzip."""
     for part in header.split(","):

@@ -62,6 +62,11 @@ ROOMS = {
     "sources.dcgm": Room((*SOURCE, "dcgm.*")),
     "sources.dcgm_page": Room((*SOURCE, "dcgm.*")),
     "sources.derived": Room((*SOURCE, "derive.*")),
+    "sources.discovery": Room((*SOURCE, "engines.*", "discovery.*")),
+    "sources.placement": Room((*SOURCE, "discovery.*")),
+    # Where inference servers are looked for: finders know neither sources nor plans.
+    "discovery": Room(("samples", "clock", "formats.*", "discovery.*")),
+    "formats.filesd": Room(("samples",), ("yaml",)),
     "sinks": Room(("samples", "catalogue", "clock")),
     "board": Room(("samples",)),
     "runner": Room(("samples", "clock", "board")),

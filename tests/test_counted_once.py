@@ -147,17 +147,17 @@ def test_an_application_that_both_scrape_is_counted_once(query: Query) -> None:
     """Requests, tokens and percentiles of the rules are the application's own, not twice that."""
     tokens = settled(query, "model_name:llm_output_tokens:rate5m")
 
-    # It is there twice, as told: once from each.
+    # It is there twice, as told: once from each. Rates over seconds are rough, but not by twice.
     both = query('count by (job) (llm_tokens_total{direction="output"})')
     assert both == {"application": 1, "flopwatch": 1}
     truth = query('rate(llm_tokens_total{job="application",direction="output"}[10s])')
-    assert tokens == {"m": pytest.approx(*truth.values(), rel=0.2)}
-    assert query("model_name:llm_input_tokens:rate5m") == {"m": pytest.approx(100, rel=0.3)}
+    assert tokens == {"m": pytest.approx(*truth.values(), rel=0.45)}
+    assert query("model_name:llm_input_tokens:rate5m") == {"m": pytest.approx(100, rel=0.45)}
     assert query("model_name:llm_active_requests:sum") == {"m": 7}
     buckets = query('model_name_le:llm_ttft_seconds_bucket:rate5m{le="+Inf"}')
-    assert buckets == {"+Inf/m": pytest.approx(10, rel=0.3)}
+    assert buckets == {"+Inf/m": pytest.approx(10, rel=0.45)}
     seconds = query("model_name:llm_ttft_seconds:p95_rate5m")
     assert seconds == {"m": pytest.approx(0.485, abs=0.02)}
     events = query("sla:events:rate5m")
-    assert [*events.values()] == [pytest.approx(10, rel=0.3)]
+    assert [*events.values()] == [pytest.approx(10, rel=0.45)]
     assert query("prometheus_rule_evaluation_failures_total > 0") == {}

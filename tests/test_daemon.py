@@ -116,7 +116,7 @@ def test_no_file_shows_this_machine(start: Start) -> None:
     assert json.loads(daemon.get("/api/v1/status")[1])["flopwatch"]["ready"] is True
     assert daemon.process.stdout is not None
     out = ""
-    while "no inference server" not in out:
+    while "inference" not in out:
         line = daemon.process.stdout.readline()
         assert line, out
         out += line
@@ -124,7 +124,8 @@ def test_no_file_shows_this_machine(start: Start) -> None:
     assert code == 0
     assert f"http://127.0.0.1:{daemon.port}/metrics" in out
     assert "host" in out
-    assert "no inference server: give --server" in out
+    # Unless this machine has one.
+    assert "no inference server: give --server" in out or "inference:local:" in out
 
 
 @pytest.mark.parametrize("origin", ["--listen", "file"])
@@ -388,7 +389,10 @@ class FakeApp:
     def reload_if_changed(self) -> None:
         pass
 
-    notice_gpus = reload_if_changed
+    notice_gpus = notice_servers = reload_if_changed
+
+    def servers_changed(self) -> bool:
+        return False
 
 
 @pytest.fixture

@@ -34,6 +34,7 @@ from exporter.samples import Batch, Gate, Histogram, Metric, Sample, Snapshot
 from tests.fakes import FakeClock
 
 TEXT = (None, False, False)
+GZIP = (None, False, True)
 OPENMETRICS = (None, True, False)
 
 
@@ -297,15 +298,30 @@ def test_a_page_is_rendered_once_and_kept_until_the_board_changes() -> None:
     """The second scraper gets the same bytes; a new value makes a new page."""
     rig = Rig()
     rig.publish([c.HOST_CPUS(4)])
-    assert rig.exposition.cached(TEXT) is None
 
     first = rig.exposition.page(TEXT)
 
     assert rig.exposition.page(TEXT) is first
-    assert rig.exposition.cached(TEXT) is first
+    assert rig.exposition.at_once(TEXT) is first
     rig.publish([c.HOST_CPUS(5)])
-    assert rig.exposition.cached(TEXT) is None
     assert b"\nhost_cpus 5\n" in rig.exposition.page(TEXT)
+
+
+def test_only_a_short_page_is_rendered_at_once() -> None:
+    """Whoever may not wait gets a long page when it is ready, and none while another renders."""
+    rig = Rig()
+    rig.publish([c.HOST_CPUS(4)])
+    assert b"\nhost_cpus 4\n" in (rig.exposition.at_once(TEXT) or b"")
+    with rig.exposition._lock:
+        assert rig.exposition.at_once(TEXT) is None
+
+    rig.publish([c.HOST_LOAD_AVERAGE(1.0, str(i)) for i in range(1001)])
+    assert rig.exposition.at_once(TEXT) is None
+    page = rig.exposition.page(TEXT)
+    assert rig.exposition.at_once(TEXT) is page
+    assert rig.exposition.at_once(GZIP) is None
+    rig.publish([c.HOST_CPUS(5)])
+    assert b"\nhost_cpus 5\n" in (rig.exposition.at_once(TEXT) or b"")
 
 
 def test_a_page_of_an_aged_source_is_not_served_again() -> None:
@@ -316,7 +332,6 @@ def test_a_page_of_an_aged_source_is_not_served_again() -> None:
 
     rig.clock.advance(60)
 
-    assert rig.exposition.cached(TEXT) is None
     page = rig.exposition.page(TEXT)
     assert b"host_cpus" not in page
     assert b'flopwatch_source_up{source="a"} 0' in page

@@ -13,10 +13,11 @@ import pytest
 from exporter import catalogue as c
 from exporter.app import App
 from exporter.config import ConfigError, Settings, parse
+from exporter.discovery import Target
 from exporter.nvml.inventory import gpus_on_bus, has_gpus
 from exporter.plans import Estate, Lent, Plan, plan
 from exporter.runner import Schedule
-from exporter.samples import Item, Released
+from exporter.samples import Item, Released, Remembered
 from exporter.sources.fallback import Fallback
 from tests.fakes import FakeClock
 
@@ -147,7 +148,7 @@ def test_a_gpu_that_appears_later_is_noticed_and_never_given_up(tmp_path: Path) 
     config.write_text(
         f"root: {root}\n"
         "sources: {host: {enabled: false}, network: {enabled: false}, process: {enabled: false},"
-        " nvml: {enabled: false}, derived: {enabled: false}}\n"
+        " nvml: {enabled: false}, derived: {enabled: false}, inference: {enabled: false}}\n"
     )
     app = App(config)
     app.start()
@@ -289,6 +290,179 @@ def test_a_folder_that_may_not_be_looked_at_has_nothing_in_it(
     assert has_gpus(tmp_path)
 
 
+OFF = "{name: a, url: 'http://h:1/m', enabled: false}"
+PROMISED = "training_sla: {job_start_latency_p95: '< 5 minutes'}\n"
+
+
+# ---- servers that are found ------------------------------------------------------------------
+
+
+def inference_plans(estate: Estate, text: str = "") -> dict[str, Plan]:
+    settings = parse(f"sources: {{inference: {{{text}}}}}", "test")
+    return {p.name: p for p in plan(settings, estate) if p.name.startswith("inference:")}
+
+
+def local(port: int, identity: str) -> Target:
+    url = f"http://127.0.0.1:{port}/metrics"
+    return Target(f"local:{port}", url, "local", identity=identity)
+
+
+def test_only_the_server_that_changed_is_started_anew() -> None:
+    """Another process at a port is another source; the others do not notice."""
+    estate = Estate(FakeClock())
+    estate.found.publish([local(8000, "7@1"), local(8001, "8@1")])
+    before = inference_plans(estate)
+    estate.found.publish([local(8000, "7@1"), local(8001, "9@5"), local(8002, "10@5")])
+    after = inference_plans(estate)
+    assert list(after) == ["inference:local:8000", "inference:local:8001", "inference:local:8002"]
+    same = [name for name in before if before[name].fingerprint == after[name].fingerprint]
+    assert same == ["inference:local:8000"]
+
+
+def test_changing_how_servers_are_found_restarts_none_of_them() -> None:
+    """Nor does saying by hand which GPUs one works on."""
+    estate = Estate(FakeClock())
+    estate.found.publish([local(8001, "8@1")])
+    servers = "servers: [{name: a, url: 'http://h:1/metrics'%s}]"
+    before = inference_plans(estate, servers % "")
+    after = inference_plans(
+        estate, servers % ", gpus: [0]" + ", ports: [1], max_servers: 9, discovery_interval: 1m"
+    )
+    assert {n: p.fingerprint for n, p in before.items()} == {
+        n: p.fingerprint for n, p in after.items()
+    }
+
+
+def test_what_was_found_counts_only_where_it_is_still_looked_for() -> None:
+    """A reload that switches a place off does not wait for the next look."""
+    estate = Estate(FakeClock())
+    estate.found.publish([local(8001, "8@1"), Target("f", "http://f:1/metrics", "file")])
+    assert list(inference_plans(estate)) == ["inference:local:8001"]
+    assert list(inference_plans(estate, "local: false")) == []
+    assert list(inference_plans(estate, "local: false, files: [/t]")) == ["inference:f"]
+    estate.found.publish([Target("f", "http://f:1/metrics", "file", engine="mine")])
+    assert list(inference_plans(estate, "files: [/t]")) == [], "its engine is no more"
+
+
+def test_a_server_that_is_switched_off_is_not_found_either() -> None:
+    """Whoever switches it off does not want it under another name."""
+    estate = Estate(FakeClock())
+    estate.found.publish([local(8001, "8@1")])
+    off = "servers: [{name: a, url: 'http://localhost:8001/metrics', enabled: false}]"
+    assert inference_plans(estate, off) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "runs"),
+    [
+        ("", True),
+        ("sources: {inference: {local: false, files: [/t]}}", True),
+        ("sources: {inference: {local: false, servers: [{name: a, url: 'http://h:1/m'}]}}", True),
+        ("sources: {inference: {local: false}}", False),
+        (f"sources: {{inference: {{local: false, servers: [{OFF}]}}}}", False),
+        ("sources: {inference: {enabled: false, files: [/t]}}", False),
+        ("sources: {serving: {enabled: false}}", False),
+        (f"{PROMISED}sources: {{inference: {{local: false}}}}", True),
+        (f"{PROMISED}sources: {{inference: {{enabled: false}}}}", True),
+    ],
+)
+def test_what_is_derived_from_servers_runs_where_there_may_be_one(text: str, runs: bool) -> None:
+    """It runs before the first server is found; and where something was promised of servers."""
+    planned = plan(parse(text, "test"), Estate(FakeClock()))
+    assert ("derive:serving" in [one.name for one in planned]) == runs
+
+
+def test_a_server_that_is_found_does_not_restart_what_is_derived_from_servers() -> None:
+    """Its windows of an hour would begin anew."""
+    estate = Estate(FakeClock())
+
+    def derived() -> list[str]:
+        planned = plan(parse("", "test"), estate)
+        return [one.fingerprint for one in planned if one.name == "derive:serving"]
+
+    before = derived()
+    estate.found.publish([local(8000, "7@1"), local(8001, "8@1")])
+    assert derived() == before != []
+
+
+@pytest.mark.parametrize("news", ["gpu", "server"])
+def test_a_refused_configuration_is_not_forgotten_when_something_is_found(
+    news: str, tmp_path: Path
+) -> None:
+    """A GPU or a server that appeared had set flopwatch_config_last_reload_successful to 1."""
+    config = tmp_path / "flopwatch.yaml"
+    root = tmp_path / "root"
+    root.mkdir()
+    if news == "gpu" and has_gpus(root):
+        pytest.skip("this machine has a GPU driver of its own")
+    good = f"root: {root}\nsources: {{host: {{enabled: false}}, nvml: {{enabled: false}}}}\n"
+    config.write_text(good)
+    estates: list[Estate] = []
+
+    def plans(_: Settings, estate: Estate) -> list[Plan]:
+        estates.append(estate)
+        return []
+
+    app = App(config, plans=plans)
+    app.start()
+    try:
+        config.write_text("nonsense: 1\n")
+        assert app.reload() != ()
+        planned = len(estates)
+        if news == "gpu":
+            card(root, "0000:18:00.0")
+            app.notice_gpus()
+        else:
+            estates[0].found.publish([local(8000, "7@1")])
+            assert app.servers_changed()
+            app.notice_servers()
+            assert not app.servers_changed()
+        assert len(estates) == planned + 1
+        assert (
+            "flopwatch_config_last_reload_successful 0"
+            in app.exposition.page((None, False, False)).decode()
+        )
+    finally:
+        app.stop()
+
+
+def test_broken_mappings_keep_the_servers_that_are_read(tmp_path: Path) -> None:
+    """The directory of mappings is broken when a server appears: told, and the daemon goes on."""
+    mappings = tmp_path / "engines"
+    mappings.mkdir()
+    config = tmp_path / "flopwatch.yaml"
+    config.write_text(
+        "sources: {host: {enabled: false}, network: {enabled: false}, process: {enabled: false},"
+        " inference: {engines_directory: " + str(mappings) + ", discovery_interval: 1h,"
+        " servers: [{name: a, url: 'http://127.0.0.1:1/metrics'}]}}\n"
+    )
+    estates: list[Estate] = []
+
+    def plans(settings: Settings, estate: Estate) -> list[Plan]:
+        estates.append(estate)
+        return plan(settings, estate)
+
+    app = App(config, plans=plans)
+    app.start()
+    try:
+        (mappings / "x.yaml").write_text("nonsense")
+        while not app.settled():  # discovery has looked once, and will not for an hour
+            app.notice_servers()
+            threading.Event().wait(0.02)
+        estates[0].found.publish([local(8000, "7@1")])
+        app.notice_servers()
+        names = [source.name for source in app.view().sources]
+        assert "inference:a" in names
+        assert "inference:local:8000" not in names
+        assert not app.servers_changed(), "it is not tried again each second"
+        (mappings / "x.yaml").unlink()
+        estates[0].found.publish([local(8000, "7@2")])
+        app.notice_servers()
+        assert "inference:local:8000" in [source.name for source in app.view().sources]
+    finally:
+        app.stop()
+
+
 # ---------------------------------------------------------------- a model's own configuration
 
 CONFIG = {
@@ -361,3 +535,69 @@ def test_model_config_is_a_key_like_any_other() -> None:
         assert "unknown key" in caught.value.problems[0]
     with pytest.raises(ConfigError, match="did you mean 'model_config'"):
         parse(server.format("model_confg: /x"), "f")
+
+
+# ---------------------------------------------------------------- probes and what is remembered
+
+
+def test_each_server_is_probed_unless_it_says_otherwise() -> None:
+    """Health by default, completions where they are wanted, of all or of one server."""
+    text = """
+sources:
+  inference:
+    probe: {completion: %s}
+    servers:
+      - {name: a, url: "http://127.0.0.1:1/metrics"}
+      - {name: b, url: "http://127.0.0.1:2/metrics", probe: false}
+      - {name: c, url: "http://127.0.0.1:3/metrics", completion: %s}
+      - {name: d, url: "http://127.0.0.1:4/metrics", enabled: false}
+"""
+    off = [name for name in names(text % ("false", "true")) if name.startswith("probe")]
+    assert off == ["probe:a", "probe:c", "probe:c:completion"]
+    on = [name for name in names(text % ("true", "false")) if name.startswith("probe")]
+    assert on == ["probe:a", "probe:a:completion", "probe:c"]
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_probes_token_goes_to_the_servers_own_host_only(kept: bool, tmp_path: Path) -> None:
+    """At another port of it too (Triton), at another host not."""
+    from tests.servers import reply, serving
+
+    (tmp_path / "token").write_text("secret-1")
+    with serving(reply()) as server:
+        host = "127.0.0.1" if kept else "localhost"
+        text = f"""
+sources:
+  inference:
+    servers:
+      - name: a
+        url: http://127.0.0.1:1/metrics
+        token_file: {tmp_path}/token
+        health_url: http://{host}:{server.port}/up?x=1
+"""
+        plans = plan(parse(text, "test"), Estate(FakeClock()))
+        probe = next(one for one in plans if one.name == "probe:a").make()
+        list(probe.read())
+        list(probe.read())
+        probe.close()
+    assert server.requests[0].startswith("GET /up?x=1 ")
+    assert ("secret-1" in server.requests[0]) is kept
+
+
+def test_what_servers_that_are_gone_have_left_is_forgotten() -> None:
+    """An hour after; what others remember, and what is young, stays."""
+    clock = FakeClock(10_000.0)
+    estate = Estate(clock)
+    estate.memories.update(
+        old=Remembered(1, 10_000.0 - 3601), young=Remembered(2, 9_999.0), driver={"n": 1}
+    )
+    plan(parse("", "test"), estate)
+    assert set(estate.memories) == {"young", "driver"}
+
+
+def test_the_state_file_is_read_first_and_written_last() -> None:
+    """Whoever remembers something starts after it and ends before it; the default has none."""
+    assert "state" not in names("")
+    plans = plan(parse("state_directory: /var/lib/flopwatch", "test"), Estate(FakeClock()))
+    assert plans[0].name == "state"
+    assert [one.name for one in plans if one.last] == ["state"]

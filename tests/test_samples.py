@@ -8,11 +8,14 @@ import pytest
 
 from exporter import catalogue as c
 from exporter.samples import (
+    EMPTY_SHAPE,
+    Batch,
     Gate,
     Histogram,
     Malformed,
     Sample,
     SourceError,
+    in_columns,
     reason_of,
 )
 
@@ -75,6 +78,33 @@ def test_a_known_series_that_goes_bad_is_dropped(bad: object) -> None:
 
     assert list(batch) == [GOOD]
     assert drops == {"value": 1}
+
+
+def test_samples_in_columns_are_let_through_as_they_are() -> None:
+    """A batch is looked at like samples; a good one stays the same object, with its own shape."""
+    gate = Gate(100)
+    first = in_columns([GOOD, c.HOST_CPU_SECONDS_TOTAL(5, "user")], EMPTY_SHAPE)
+    second = in_columns([GOOD, c.HOST_CPU_SECONDS_TOTAL(6, "user")], first.shape)
+    assert second.shape is first.shape
+
+    assert gate.admit(first) == (first, {})
+    assert gate.admit(second)[0] is second
+    assert gate.admit(second)[0] is second
+
+
+@pytest.mark.parametrize("bad", [-1, math.nan, math.inf, 10**400, "4", True, None])
+def test_columns_with_a_bad_value_lose_it_alone(bad: object) -> None:
+    """On the first read and on a later one; afterwards the whole shape is let through again."""
+    gate = Gate(100)
+    good = in_columns([GOOD, c.HOST_CPU_SECONDS_TOTAL(5, "user")], EMPTY_SHAPE)
+    poor = Batch(good.shape, (0.5, bad))  # type: ignore[arg-type]
+    short = Batch(good.shape, (0.5,))
+
+    for batch in (poor, good, poor, good):
+        kept, drops = gate.admit(batch)
+        expected = ([GOOD], {"value": 1}) if batch is poor else (list(good), {})
+        assert (list(kept), drops) == expected
+    assert len(gate.admit(short)[0].shape) == 1, "shape and values are of one length"
 
 
 def test_a_gauge_may_be_infinite_or_not_a_number() -> None:

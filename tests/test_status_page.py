@@ -191,7 +191,7 @@ def served(site: Site) -> Iterator[Site]:
         app = create_app(
             Services(
                 groups=("host", "nic"),
-                cached=lambda _: b"",
+                at_once=lambda _: b"",
                 page=lambda _: b"",
                 healthy=lambda: True,
                 ready=lambda: True,

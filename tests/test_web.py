@@ -118,7 +118,7 @@ def services(pages: Pages) -> Iterator[Services]:
     with ThreadPoolExecutor(1) as executor:
         yield Services(
             groups=GROUPS,
-            cached=lambda _: None,
+            at_once=lambda _: None,
             page=pages.page,
             healthy=lambda: True,
             ready=lambda: True,
@@ -316,11 +316,11 @@ def test_cached_page_is_not_rendered(services: Services, pages: Pages) -> None:
     """A page that is still true is served as it is; it counts as a scrape all the same."""
     asked: list[PageKey] = []
 
-    def cached(key: PageKey) -> bytes:
+    def at_once(key: PageKey) -> bytes:
         asked.append(key)
         return b"kept 1\n"
 
-    answer = ask(replace(services, cached=cached), "/metrics", query="group=nic")
+    answer = ask(replace(services, at_once=at_once), "/metrics", query="group=nic")
     assert answer.body == b"kept 1\n"
     assert asked == [(frozenset({"nic"}), False, False)]
     assert not pages.asked
@@ -329,7 +329,7 @@ def test_cached_page_is_not_rendered(services: Services, pages: Pages) -> None:
 
 def test_empty_cached_page_is_a_page(services: Services, pages: Pages) -> None:
     """A group without series is an empty page, not a miss."""
-    answer = ask(replace(services, cached=lambda _: b""), "/metrics")
+    answer = ask(replace(services, at_once=lambda _: b""), "/metrics")
     assert (answer.status, answer.body) == (200, b"")
     assert not pages.asked
 

@@ -23,11 +23,13 @@ compares to HFU rather than MFU. It may exceed the peak, since boards run above 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import math
+import operator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, cast
 
 from exporter import catalogue as c
-from exporter.derive.derivation import Derivation, Reading, readings
+from exporter.derive.derivation import Derivation
 from exporter.derive.memory import Memory
 from exporter.reference.accelerators import (
     PRECISIONS,
@@ -36,7 +38,7 @@ from exporter.reference.accelerators import (
     Observed,
     confidence,
 )
-from exporter.samples import Metric, Sample, View
+from exporter.samples import Metric, Sample, Shape, Value, View
 
 NAME = "hardware"
 
@@ -65,7 +67,18 @@ TENSOR_PIPES = {
 together. It is not told which of them FP8 and FP4 count for (NVIDIA/DCGM 86, 251), and the driver
 has two for FP64."""
 
+_INPUTS = (
+    c.GPU_INFO,
+    c.GPU_MEMORY_TOTAL_BYTES,
+    c.GPU_CLOCK_MAX_HERTZ,
+    c.GPU_POWER_LIMIT_WATTS,
+    c.GPU_DRAM_ACTIVE_RATIO,
+    c.GPU_TENSOR_ACTIVE_RATIO,
+    c.GPU_PIPE_ACTIVE_RATIO,
+    c.GPU_CLOCK_HERTZ,
+)
 _Key = tuple[str, str]
+_Where = Mapping[tuple[Metric, "_Key", tuple[str, ...]], Sequence["_Place"]]
 
 
 def hardware(
@@ -91,16 +104,7 @@ def hardware(
     return Derivation(
         name=NAME,
         group=c.GPU,
-        inputs=(
-            c.GPU_INFO,
-            c.GPU_MEMORY_TOTAL_BYTES,
-            c.GPU_CLOCK_MAX_HERTZ,
-            c.GPU_POWER_LIMIT_WATTS,
-            c.GPU_DRAM_ACTIVE_RATIO,
-            c.GPU_TENSOR_ACTIVE_RATIO,
-            c.GPU_PIPE_ACTIVE_RATIO,
-            c.GPU_CLOCK_HERTZ,
-        ),
+        inputs=_INPUTS,
         outputs=(
             c.GPU_PEAK_CONFIDENCE_RATIO,
             c.GPU_PEAK_FLOPS,
@@ -114,111 +118,167 @@ def hardware(
     )
 
 
-@dataclass(frozen=True, slots=True)
+_Place = tuple[int, int]
+"""Which source of the view, and which of its series."""
+
+_FACTS = {
+    "memory": (c.GPU_MEMORY_TOTAL_BYTES, ()),
+    "max_clock": (c.GPU_CLOCK_MAX_HERTZ, ("sm",)),
+    "power": (c.GPU_POWER_LIMIT_WATTS, ("default",)),
+}
+"""What tells whether a board is the product that it is called: families, and labels after uuid."""
+
+
 class _Hardware:
-    accelerators: Accelerators
-    hint: str
-    precisions: tuple[str, ...]
-    longest_gap: float
+    def __init__(
+        self,
+        accelerators: Accelerators,
+        hint: str,
+        precisions: tuple[str, ...],
+        longest_gap: float,
+    ) -> None:
+        self._accelerators = accelerators
+        self._hint = hint
+        self._precisions = precisions
+        self._longest_gap = longest_gap
+        self._shapes: Sequence[Shape] = ()
+        self._gpus: Sequence[_Gpu] = ()
 
     def __call__(self, view: View, memory: Memory, now: float) -> Iterator[Sample]:
-        board = _Board(view, now)
-        for key, info in board.info.items():
-            match = self.accelerators.resolve(
-                info["name"],
-                # A virtual GPU has the id of the board that it is a part of.
-                "" if info["virtualization"] == "vgpu" else info["pci_device_id"],
-            )
-            sure = confidence(match, board.observed(key))
-            yield c.GPU_PEAK_CONFIDENCE_RATIO(sure, *key)
-            if match is None or sure < LEAST_CONFIDENCE:
+        shapes = [source.batch.shape for source in view.sources]
+        if len(shapes) != len(self._shapes) or any(map(operator.is_not, shapes, self._shapes)):
+            self._shapes, self._gpus = shapes, _gpus(shapes, TENSOR_PIPES[self._hint])
+        board = _Board(
+            [source.batch.values for source in view.sources],
+            [now - (source.age or 0.0) for source in view.sources],
+        )
+        for gpu in self._gpus:
+            facts = gpu.facts(board)
+            if facts != gpu.judged:
+                gpu.judged, (gpu.product, gpu.steady) = facts, self._judge(gpu.key, facts)
+            yield from gpu.steady
+            if gpu.product is None:
                 continue
-            yield from self._peaks(key, match.accelerator)
-            yield from _memory_traffic(key, match.accelerator, board)
-            yield from self._estimate(key, match.accelerator, board, memory)
+            yield from _memory_traffic(gpu, gpu.product, board)
+            yield from self._estimate(gpu, gpu.product, board, memory)
 
-    def _peaks(self, key: _Key, product: Accelerator) -> Iterator[Sample]:
-        for precision in dict.fromkeys(_held(product, p) for p in self.precisions):
-            if precision in product.peaks:
-                yield c.GPU_PEAK_FLOPS(product.peaks[precision], *key, precision)
+    def _judge(
+        self, key: _Key, facts: tuple[Any, ...]
+    ) -> tuple[Accelerator | None, Sequence[Sample]]:
+        """Return which product a board is, if that is sure enough, and what follows from it."""
+        info, memory, max_clock, power = facts
+        if info is None:
+            return None, ()
+        said = dict(zip(c.GPU_INFO.labels, info, strict=True))
+        # A virtual GPU has the id of the board that it is a part of.
+        device = "" if said["virtualization"] == "vgpu" else said["pci_device_id"]
+        match = self._accelerators.resolve(said["name"], device)
+        cores = said["cuda_cores"]
+        cuda_cores = int(cores) if cores.isdecimal() else None
+        sure = confidence(match, Observed(memory, max_clock, power, cuda_cores))
+        told = [c.GPU_PEAK_CONFIDENCE_RATIO(sure, *key)]
+        if match is None or sure < LEAST_CONFIDENCE:
+            return None, told
+        product = match.accelerator
+        told += [
+            c.GPU_PEAK_FLOPS(product.peaks[precision], *key, precision)
+            for precision in dict.fromkeys(_held(product, p) for p in self._precisions)
+            if precision in product.peaks
+        ]
+        if (bandwidth := product.bandwidth) is not None:
+            told.append(c.GPU_PEAK_MEMORY_BANDWIDTH_BYTES_PER_SECOND(bandwidth, *key))
+        return product, told
 
     def _estimate(
-        self, key: _Key, product: Accelerator, board: _Board, memory: Memory
+        self, gpu: _Gpu, product: Accelerator, board: _Board, memory: Memory
     ) -> Iterator[Sample]:
-        precision = _held(product, self.hint)
+        precision = _held(product, self._hint)
         peak, reference = product.peaks.get(precision), product.tensor_clock
-        activity = board.activity(key, TENSOR_PIPES[precision])
-        clock = board.clock.get(key)
-        if peak is None or reference is None or activity is None or clock is None:
+        at, clock = board.first(gpu.activity), board.value(gpu.clock)
+        if peak is None or reference is None or at is None or clock is None:
             return
-        rate = activity.value * clock.value / reference * peak
+        rate = board.at(at) * clock / reference * peak
         if rate < 0:
             return
-        yield c.GPU_ESTIMATED_FLOPS_PER_SECOND(rate, *key, precision)
-        counter = memory.integral(*key, precision, longest_gap=self.longest_gap)
-        yield c.GPU_ESTIMATED_FLOPS_TOTAL(counter.add(activity.taken, rate), *key, precision)
-
-
-class _Board:
-    """What the board says of each GPU at one moment; of a reading that is there twice, the first.
-
-    A GPU that is split into instances has no activity of its own, and so gets no estimate.
-    """
-
-    def __init__(self, view: View, now: float) -> None:
-        self._view = view
-        self._now = now
-        names = c.GPU_INFO.labels
-        self.info: dict[_Key, Mapping[str, str]] = {}
-        for reading in readings(view, c.GPU_INFO, now):
-            gpu, uuid = reading.labels[:2]
-            self.info.setdefault((gpu, uuid), dict(zip(names, reading.labels, strict=True)))
-        self.clock = self._of(c.GPU_CLOCK_HERTZ, "sm")
-        self.dram_active = self._of(c.GPU_DRAM_ACTIVE_RATIO)
-        self._memory = self._of(c.GPU_MEMORY_TOTAL_BYTES)
-        self._max_clock = self._of(c.GPU_CLOCK_MAX_HERTZ, "sm")
-        self._power = self._of(c.GPU_POWER_LIMIT_WATTS, "default")
-        self._active = {"": self._of(c.GPU_TENSOR_ACTIVE_RATIO)}
-
-    def observed(self, key: _Key) -> Observed:
-        """Return the facts that tell whether a GPU is the product that it is called."""
-        cores = self.info[key]["cuda_cores"]
-        return Observed(
-            memory=_value(self._memory.get(key)),
-            max_clock=_value(self._max_clock.get(key)),
-            power=_value(self._power.get(key)),
-            cuda_cores=int(cores) if cores.isdecimal() else None,
+        yield c.GPU_ESTIMATED_FLOPS_PER_SECOND(rate, *gpu.key, precision)
+        counter = memory.integral(*gpu.key, precision, longest_gap=self._longest_gap)
+        yield c.GPU_ESTIMATED_FLOPS_TOTAL(
+            counter.add(board.taken[at[0]], rate), *gpu.key, precision
         )
 
-    def activity(self, key: _Key, pipe: str) -> Reading | None:
-        """Return the activity of one tensor pipe, or of all of them where it is not told apart."""
-        if pipe not in self._active:
-            self._active[pipe] = self._of(c.GPU_PIPE_ACTIVE_RATIO, pipe)
-        return self._active[pipe].get(key, self._active[""].get(key))
 
-    def _of(self, metric: Metric, *rest: str) -> dict[_Key, Reading]:
-        """Return the reading of each GPU whose labels after the first two are `rest`."""
-        found: dict[_Key, Reading] = {}
-        for reading in readings(self._view, metric, self._now):
-            gpu, uuid, *others = reading.labels
-            if tuple(others) == rest:
-                found.setdefault((gpu, uuid), reading)
-        return found
+class _Board(NamedTuple):
+    """What the board holds at one moment: each source's values, and when they were taken."""
+
+    columns: Sequence[Sequence[Value]]
+    taken: Sequence[float]
+
+    def at(self, place: _Place) -> float:
+        """Return the value in a place; no family that is read here has histograms."""
+        return cast("float", self.columns[place[0]][place[1]])
+
+    def first(self, places: Sequence[_Place]) -> _Place | None:
+        """Return the first of some places where there is a finite number."""
+        for place in places:
+            if math.isfinite(self.at(place)):
+                return place
+        return None
+
+    def value(self, places: Sequence[_Place]) -> float | None:
+        """Return the first finite number in some places."""
+        at = self.first(places)
+        return None if at is None else self.at(at)
 
 
-def _memory_traffic(key: _Key, product: Accelerator, board: _Board) -> Iterator[Sample]:
-    if product.bandwidth is None:
-        return
-    yield c.GPU_PEAK_MEMORY_BANDWIDTH_BYTES_PER_SECOND(product.bandwidth, *key)
-    active = board.dram_active.get(key)
-    if active is not None and active.value >= 0:
-        yield c.GPU_HBM_BANDWIDTH_BYTES_PER_SECOND(active.value * product.bandwidth, *key)
+class _Gpu:
+    """Where a GPU's readings are on the board, and what its facts have been judged to mean.
+
+    A reading may be there twice: the first one that is a number counts. A GPU that is split into
+    instances has no activity of its own, and so gets no estimate.
+    """
+
+    def __init__(self, key: _Key, shapes: Sequence[Shape], where: _Where, pipe: str) -> None:
+        self.key = key
+        self._info = where.get((c.GPU_INFO, key, ()), ())
+        self._labels = [shapes[at].labels[i] for at, i in self._info]
+        self._facts = [where.get((metric, key, rest), ()) for metric, rest in _FACTS.values()]
+        self.clock = where.get((c.GPU_CLOCK_HERTZ, key, ("sm",)), ())
+        self.dram = where.get((c.GPU_DRAM_ACTIVE_RATIO, key, ()), ())
+        self.activity = [
+            *where.get((c.GPU_PIPE_ACTIVE_RATIO, key, (pipe,)), ()),
+            *where.get((c.GPU_TENSOR_ACTIVE_RATIO, key, ()), ()),
+        ]
+        self.judged: tuple[object, ...] = ()
+        self.product: Accelerator | None = None
+        self.steady: Sequence[Sample] = ()
+
+    def facts(self, board: _Board) -> tuple[Any, ...]:
+        """Return who the GPU says it is, and what tells whether that is so."""
+        at = board.first(self._info)
+        info = None if at is None else self._labels[self._info.index(at)]
+        return (info, *[board.value(places) for places in self._facts])
+
+
+def _gpus(shapes: Sequence[Shape], pipe: str) -> Sequence[_Gpu]:
+    """Return the GPUs that tell who they are, and where their readings are."""
+    where: dict[tuple[Metric, _Key, tuple[str, ...]], list[_Place]] = {}
+    keys: dict[_Key, None] = {}
+    for at, shape in enumerate(shapes):
+        for metric in _INPUTS:
+            for i in shape.families.get(metric, ()):
+                gpu, uuid, *rest = shape.labels[i]
+                if metric is c.GPU_INFO:
+                    keys[gpu, uuid], rest = None, []
+                where.setdefault((metric, (gpu, uuid), tuple(rest)), []).append((at, i))
+    return [_Gpu(key, shapes, where, pipe) for key in keys]
+
+
+def _memory_traffic(gpu: _Gpu, product: Accelerator, board: _Board) -> Iterator[Sample]:
+    active = board.value(gpu.dram)
+    if product.bandwidth is not None and active is not None and active >= 0:
+        yield c.GPU_HBM_BANDWIDTH_BYTES_PER_SECOND(active * product.bandwidth, *gpu.key)
 
 
 def _held(product: Accelerator, precision: str) -> str:
     """Return a precision, or the one that stands in for it if the product does not have it."""
     return precision if precision in product.peaks else WITHOUT.get(precision, precision)
-
-
-def _value(reading: Reading | None) -> float | None:
-    return None if reading is None else reading.value

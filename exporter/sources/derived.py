@@ -7,20 +7,20 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterable, MutableMapping
+from collections.abc import Callable, MutableMapping
 from typing import Any
 
 from exporter.clock import Clock
 from exporter.derive import Derivation, Memory
 from exporter.samples import (
     Batch,
-    Drop,
+    Brought,
     Fault,
     Malformed,
     Remembered,
-    Sample,
     SourceError,
     View,
+    in_columns,
 )
 
 
@@ -58,7 +58,7 @@ class DerivedSource:
         self._inputs = frozenset(derivation.inputs)
         self._steady = derivation.steady
         self._seen: list[Batch] = []
-        self._said: list[Sample] = []
+        self._said = Batch()
         self._derivation = derivation
         self._memories = {} if memories is None else memories
         self._recall = recall
@@ -66,19 +66,20 @@ class DerivedSource:
         self._round: float | None = None
         self._kept = 0.0
 
-    def read(self) -> Iterable[Sample | Fault | Drop]:
+    def read(self) -> Brought:
         """Derive once from what is fresh now; nothing where an input is missing."""
         now = self._clock.monotonic()
         view = self._view(now)
         if self._steady and not self._moved(view):
-            return self._said
+            return Brought(self._said)
         self._memory.begin(now)
         faults = self._take_over(now) if self._round is None else []
         self._round = now
-        self._said = list(self._function(view, self._memory, now))
+        said = list(self._function(view, self._memory, now))
+        self._said = in_columns(said, self._said.shape)
         if now - self._kept >= self._keep_every:
             self._keep()
-        return [*faults, *self._said] if faults else self._said
+        return Brought(self._said, faults)
 
     def _take_over(self, now: float) -> list[Fault]:
         """Go on where a predecessor was; return what hindered it."""

@@ -484,6 +484,21 @@ def test_a_book_goes_on_where_another_one_ended() -> None:
     assert after.maximum == before.maximum == 3
 
 
+def test_a_book_that_is_handed_on_each_minute_remembers_an_hour_and_no_more() -> None:
+    """What it remembers after two hours is as large as after three, and windows stay whole."""
+    sizes: list[int] = []
+    board = Board()
+    for second in range(0, 3 * 3600, 10):
+        if second % 60 == 0 and second:
+            memory = json.loads(json.dumps(board.book.memory()))
+            board = Board(Book())
+            board.book.restore(memory, second, 10.0)
+            sizes.append(sum(len(track["ages"]) for track in memory["tracks"].values()))
+        board.tell(second, page(second, (0, second, second, second), second * 0.3, running=3))
+    assert output(board.book, "1h") == pytest.approx(3600, abs=60)
+    assert max(sizes[120:]) <= max(sizes[60:120]) <= 3960 / 29.5 + 2
+
+
 def test_what_came_while_nobody_looked_is_counted() -> None:
     """The counters went on while the daemon was away."""
     board = Board()

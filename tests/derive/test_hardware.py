@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 import pytest
@@ -326,6 +327,33 @@ def test_what_is_read_twice_counts_once() -> None:
     assert len({(s.metric, s.labels) for s in made}) == len(made)
     (rate,) = [s.value for s in made if s.metric is c.GPU_ESTIMATED_FLOPS_PER_SECOND]
     assert rate == pytest.approx(0.5 * 989.4e12)
+
+
+def test_the_same_series_with_other_facts_are_judged_anew() -> None:
+    """What is kept of a board is kept no longer than what it rests on, and for its own series."""
+    derivation, memory, gate = hardware(TABLE), Memory(), Gate(1000)
+
+    def sure(samples: list[Sample]) -> object:
+        batch, _ = gate.admit(samples)
+        view = View((SourceView("nvml", "gpu", "up", Health(), batch=batch, age=0.0),), ())
+        made = derivation.function(view, memory, NOW)
+        return {s.value for s in made if s.metric is c.GPU_PEAK_CONFIDENCE_RATIO}
+
+    assert sure([info(), *facts()]) == {1.0}
+    assert sure([info(), *facts(power=500)]) == {0.5}
+    assert sure([info(), *facts()]) == {1.0}
+    assert sure([*facts()[::-1], info()]) == {1.0}, "in another order"
+    assert sure([*facts(), info("NVIDIA B1000", pci="0001")]) == {0.0}
+    assert sure(facts()) == set()
+
+
+def test_what_is_not_a_finite_number_is_no_reading() -> None:
+    """A NaN or an infinite gauge is passed over for the next that tells the same."""
+    for bad in (math.nan, math.inf, -math.inf):
+        samples = [info(), *facts(), *activity(tensor=0.6, half=bad, dram=bad, clock=1830)]
+        found = derive(samples)
+        assert estimate(found) == pytest.approx(0.6 * 989.4e12)
+        assert "gpu_hbm_bandwidth_bytes_per_second" not in {name for name, *_ in found}
 
 
 # ---------------------------------------------------------------- the counter

@@ -1016,6 +1016,72 @@ def test_what_was_counted_survives_the_daemon_in_a_state_file() -> None:
     assert heir.get(c.SLA_BREACH_SECONDS_TOTAL, "ttft_p95") == 150
 
 
+def heir_of(node: Node, objectives: Iterable[Objective], *servers: Server) -> Node:
+    """Return a daemon that took over what another remembered seven seconds ago, no round yet."""
+    heir = Node((), *servers)
+    heir.sla, heir.book, heir.now, heir.samples = Sla(objectives), Book(), 50.0, []
+    heir.book.restore(json.loads(json.dumps(node.book.memory())), 50.0, 7.0)
+    heir.sla.restore(json.loads(json.dumps(node.sla.memory())), 50.0, 7.0)
+    heir.probes = node.probes
+    return heir
+
+
+EACH_SERVER = [replace(one, per="server") for one in promised(ttft_p95="< 500ms")]
+
+
+def test_a_server_that_is_read_a_moment_later_keeps_its_counters() -> None:
+    """The first round after a start comes before the first page."""
+    server = Server()
+    node = Node(EACH_SERVER, server)
+    server.serve(100)
+    node.after()
+    heir = heir_of(node, EACH_SERVER)
+    heir.step()
+    assert heir.get(c.SLA_EVENTS_TOTAL, "ttft_p95", server="a") == 100
+    heir.servers.append(server)
+    server.serve(50)
+    heir.after()
+    assert heir.get(c.SLA_EVENTS_TOTAL, "ttft_p95", server="a") == 150
+
+
+def test_after_a_kill_counters_are_told_once_they_are_higher_than_before() -> None:
+    """A counter that falls a little counts twice in Prometheus, with all its past."""
+    server = Server()
+    node = Node(EACH_SERVER, server)
+    server.serve(100)
+    node.after()
+    server.serve(60)  # told by the daemon before it was killed, and not in its file
+    heir = heir_of(node, EACH_SERVER)
+    heir.sla.doubt()
+    heir.step()
+    assert heir.get(c.SLA_EVENTS_TOTAL, "ttft_p95", server="a") is None
+    assert heir.state("ttft_p95") == "met"
+    heir.servers.append(server)
+    heir.after()
+    assert heir.get(c.SLA_EVENTS_TOTAL, "ttft_p95", server="a") == 160
+
+
+@pytest.mark.parametrize("comes_back", [True, False])
+def test_after_a_kill_what_cannot_be_caught_up_begins_at_zero(comes_back: bool) -> None:
+    """A server that was restarted meanwhile, or that is gone: its last minute is not known."""
+    server = Server()
+    node = Node(EACH_SERVER, server)
+    server.serve(100)
+    node.after()
+    heir = heir_of(node, EACH_SERVER)
+    heir.sla.doubt()
+    if comes_back:
+        again = Server()
+        again.serve(3)
+        heir.servers.append(again)
+        heir.step()
+        assert heir.book.resets["a"] == 1
+        assert heir.get(c.SLA_EVENTS_TOTAL, "ttft_p95", server="a") == 3
+    else:
+        heir.run(125)
+        assert heir.get(c.SLA_EVENTS_TOTAL, "ttft_p95", server="a") in (None, 0)
+
+
 @pytest.mark.parametrize(
     "damage",
     [

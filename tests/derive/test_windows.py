@@ -65,6 +65,21 @@ def test_a_server_without_traffic_has_no_percentile_and_no_mean() -> None:
     assert values(samples, c.LLM_OUTPUT_TOKENS_PER_SECOND) == [0]
 
 
+def test_a_server_that_is_gone_leaves_nothing_behind() -> None:
+    """Its restarts and odd increases had stayed on the page, and in memory, for ever."""
+    board = Board()
+    board.tell(0, page(0, (5, 6, 7, 8), 4.0, start=1.0))
+    board.tell(30, page(0, (5, 6, 7, 9), 4.0, start=9.0))
+    board.tell(60, page(0, (5, 7, 8, 10), 3.0, start=9.0))
+    assert values(derived(board.book), c.LLM_RESETS_TOTAL, server="a") == [1]
+    assert values(derived(board.book), c.LLM_ANOMALIES_TOTAL, server="a") == [1]
+    board.book.observe(EMPTY, 70)
+    assert derived(board.book) == []
+    board.book.observe(EMPTY, 60 + 2 * 3600)
+    assert board.book.anomalies == {}
+    assert board.book.resets == {}
+
+
 def test_rates_are_those_of_the_window_and_of_the_gpus() -> None:
     """3000 tokens in a minute are 50 a second, on two GPUs 25 for each."""
     board = Board()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from exporter import catalogue as c
 from exporter.board import Board, Slot
@@ -10,7 +11,7 @@ from exporter.derive import Derivation, Memory, hardware
 from exporter.derive.memory import HOUR
 from exporter.reference.accelerators import load
 from exporter.runner import Runner, Schedule
-from exporter.samples import Sample, Source, View
+from exporter.samples import Fault, Malformed, Remembered, Sample, Source, View
 from exporter.sources.derived import DerivedSource
 from tests.fakes import FakeClock, FakeSource
 
@@ -137,3 +138,98 @@ def test_the_hardware_on_a_real_board() -> None:
     assert abs(total.value / (3 * 0.5 * 989.4e12) - 1) < 1e-9
     (peak,) = [s for s in view.samples(c.GPU_PEAK_FLOPS) if s.labels[-1] == "bf16"]
     assert peak.value == 989_400_000_000_000
+
+
+# ---------------------------------------------------------------- what outlives it
+
+
+class Counts:
+    """Counts its rounds, and remembers them."""
+
+    def __init__(self) -> None:
+        self.rounds = 0
+        self.restored: tuple[object, float, float, bool] | None = None
+
+    def derivation(self) -> Derivation:
+        def restore(memory: object, now: float, age: float, final: bool) -> None:
+            self.restored = memory, now, age, final
+            if not isinstance(memory, int):
+                raise Malformed("no number")
+            self.rounds = memory
+
+        return BUSY._replace(function=self.run, memory=lambda: self.rounds, restore=restore)
+
+    def run(self, view: View, memory: Memory, now: float) -> Iterator[Sample]:
+        self.rounds += 1
+        yield c.GPU_BUSY_SECONDS_TOTAL(self.rounds, "0", "a")
+
+
+def kept_by(
+    clock: FakeClock, memories: dict[str, Any], **more: Any
+) -> tuple[Counts, DerivedSource]:
+    counts = Counts()
+    source = DerivedSource(counts.derivation(), Board().view, clock, memories=memories, **more)
+    return counts, source
+
+
+def test_a_successor_goes_on_after_a_reload() -> None:
+    """What the predecessor knew at its last round, with its age; nothing was told after it."""
+    clock, memories = FakeClock(100.0), dict[str, Any]()
+    _, first = kept_by(clock, memories)
+    first.read()
+    first.read()
+    assert memories == {}
+    first.close()
+    clock.advance(7)
+    counts, second = kept_by(clock, memories)
+    assert list(second.read()) == [c.GPU_BUSY_SECONDS_TOTAL(3, "0", "a")]
+    assert counts.restored == (2, 107.0, 7.0, True)
+    assert memories["derive:busy"].final is False  # from now on more is told
+    second.close()
+    assert memories["derive:busy"] == Remembered(3, 107.0, True)
+
+
+def test_it_is_kept_every_so_often_for_those_who_come_after_a_kill() -> None:
+    """Not at each round: writing costs; and not before the interval has passed."""
+    clock, memories = FakeClock(100.0), dict[str, Any]()
+    _, source = kept_by(clock, memories, keep_every=10)
+    seen = []
+    for _ in range(25):
+        source.read()
+        seen.append(memories.get("derive:busy"))
+        clock.advance(1)
+    assert set(seen) == {None, Remembered(11, 110.0), Remembered(21, 120.0)}
+
+
+def test_what_an_earlier_process_has_left_is_fetched_before_the_first_round() -> None:
+    """Once; later rounds do not ask again."""
+    clock, memories = FakeClock(100.0), dict[str, Any]()
+    asked = []
+
+    def recall() -> None:
+        asked.append(clock.now)
+        memories["derive:busy"] = Remembered(41, 95.0)
+
+    counts, source = kept_by(clock, memories, recall=recall)
+    source.read()
+    source.read()
+    assert asked == [100.0]
+    assert counts.restored == (41, 100.0, 5.0, False)
+
+
+def test_a_memory_that_is_refused_costs_nothing_but_that() -> None:
+    """Told once, as a part that could not be read; the round goes on from nothing."""
+    clock = FakeClock(100.0)
+    _, source = kept_by(clock, {"derive:busy": Remembered("x", 99.0, True)})
+    sample, fault = source.read()
+    assert fault == Fault("memory", "malformed", "Malformed: no number")
+    assert sample == c.GPU_BUSY_SECONDS_TOTAL(1, "0", "a")
+    assert list(source.read()) == [c.GPU_BUSY_SECONDS_TOTAL(2, "0", "a")]
+
+
+def test_one_that_never_had_a_round_leaves_what_it_was_given() -> None:
+    """A daemon that is stopped at once does not forget."""
+    clock = FakeClock(100.0)
+    memories: dict[str, Any] = {"derive:busy": Remembered(5, 90.0, True)}
+    kept_by(clock, memories)[1].close()
+    assert memories["derive:busy"] == Remembered(5, 90.0, True)

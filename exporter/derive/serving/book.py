@@ -16,7 +16,7 @@ sum that its buckets contradict otherwise is counted too. Nothing is ever negati
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from exporter import catalogue as c
@@ -89,6 +89,7 @@ class Book:
         self._fresh: dict[str, Batch] = {}
         self._homes: dict[str, Track] = {}
         self._spots: dict[_Series, tuple[Track, Spot]] = {}
+        self._rows: dict[tuple[_Series, str], list[_Row]] = {}
         self._now = 0.0
         self.resets: dict[str, int] = {}
         self.anomalies: dict[Anomaly, int] = {}
@@ -111,10 +112,16 @@ class Book:
             elif source.last is not None:
                 self._catch_up(source.name, source.last)
         gone = [name for name, track in self._tracks.items() if now - track.taken > KEPT]
-        for name in gone:
-            del self._tracks[name]
         if gone:
-            self._index()
+            self._forget(gone)
+
+    def _forget(self, names: Iterable[str]) -> None:
+        """Forget servers that come no more, and what is counted of them."""
+        for name in names:
+            del self._tracks[name]
+        self._index()
+        self.resets = {s: n for s, n in self.resets.items() if s in self._homes}
+        self.anomalies = {k: n for k, n in self.anomalies.items() if k.server in self._homes}
 
     def _catch_up(self, name: str, last: Snapshot) -> None:
         """Take what a server told before it failed, if no round has seen that."""
@@ -141,7 +148,7 @@ class Book:
 
     def _index(self) -> None:
         """Note where each series is kept, and who the entities are."""
-        self._spots, self._homes = {}, {}
+        self._spots, self._homes, self._rows = {}, {}, {}
         for track in self._tracks.values():
             for series, spot in track.spots.items():
                 self._spots[series] = track, spot
@@ -180,17 +187,25 @@ class Book:
         self, metric: Metric, entity: Entity, label: str, window: str, **labels: str
     ) -> dict[str, float]:
         """Return how much a counter has risen over a window, for each value of one label."""
-        place = metric.labels.index(label)
-        pattern = _labels(metric, entity, {**labels, label: ""})
+        series = metric, _labels(metric, entity, {**labels, label: ""})
+        rows = self._rows.get((series, label))
+        if rows is None:
+            rows = self._rows[series, label] = list(self._matching(series, label, entity))
         found: dict[str, float] = {}
-        for track in self._tracks_of(metric, entity):
+        for value, track, at in rows:
             grown = track.grown(window, self._now)
-            if grown is None:
-                continue
+            if grown is not None:
+                found[value] = grown[at]
+        return found
+
+    def _matching(self, series: _Series, label: str, entity: Entity) -> Iterator[_Row]:
+        """Yield where a family is kept whose other labels are these, with the value of `label`."""
+        metric, pattern = series
+        place = metric.labels.index(label)
+        for track in self._tracks_of(metric, entity):
             for values, spot in track.families[metric]:
                 if (*values[:place], "", *values[place + 1 :]) == pattern:
-                    found[values[place]] = grown[spot.at]
-        return found
+                    yield values[place], track, spot.at
 
     def histogram(self, metric: Metric, entity: Entity, window: str) -> Increase | None:
         """Return the observations of a window; nothing if the engine has no such histogram."""
@@ -264,6 +279,7 @@ class Book:
 
 
 _Series = tuple[Metric, tuple[str, ...]]
+_Row = tuple[str, Track, int]  # the value of a label, whose series, its place
 _WHO = Entity._fields
 
 

@@ -147,8 +147,9 @@ def _allowed(objective: Objective, verdict: Verdict) -> float:
 class Sla:
     """The part of serving that judges objectives; called once a round, after the book.
 
-    `tell` gets one line for each objective and server whose buckets have no bound at the threshold,
-    with what to do about it. Counters begin at 0 with the daemon unless `restore` brings them back.
+    `tell` gets a line for each objective and kind of buckets that have no bound at the threshold,
+    with what to do about it; it names one of the servers that have them. Counters begin at 0 with
+    the daemon unless `restore` brings them back.
     """
 
     def __init__(
@@ -161,6 +162,8 @@ class Sla:
         self._opinions: dict[_Key, _Opinion] = {}
         self._probed: dict[str, dict[str, float]] = {}
         self._homes: dict[str, tuple[Entity, ...]] = {}
+        self._subject: object = None
+        self._groups: list[list[_Group]] = []
         self._now: float | None = None
         self._patient_until = -math.inf
         self._awaited: set[str] = set()
@@ -175,7 +178,7 @@ class Sla:
         alive: set[_Key] = set()
         for number, objective in enumerate(self._objectives):
             yield from _about(objective)
-            for group in self._groups(objective):
+            for group in self._groups[number]:
                 key = (number, group.model_name, group.server)
                 alive.add(key)
                 ledger = self._ledgers.setdefault(key, Ledger())
@@ -211,8 +214,12 @@ class Sla:
         former, self._homes = self._homes, {server: tuple(of) for server, of in homes.items()}
         for server in self._probed:
             self._homes.setdefault(server, former.get(server, ()))
+        subject = self._homes, set(self._probed)
+        if subject != self._subject:
+            self._subject = subject
+            self._groups = [self._groups_of(objective) for objective in self._objectives]
 
-    def _groups(self, objective: Objective) -> list[_Group]:
+    def _groups_of(self, objective: Objective) -> list[_Group]:
         """Return who is judged together; where all are, always one group."""
         parts = [part for server in sorted(self._homes) for part in self._parts(objective, server)]
         match objective.per:
@@ -302,11 +309,12 @@ class Sla:
             yield c.SLA_THRESHOLD_ALIGNED(0 if odd else 1, *case.labels)
 
     def _hint(self, objective: Objective, scope: Scope, bounds: Sequence[float]) -> None:
-        """Tell once that a threshold is no bound of a server's buckets."""
-        key = (objective.sla, objective.tier, objective.name, scope.server, *map(str, bounds))
+        """Tell once that a threshold is no bound of the buckets that a server, and others, have."""
+        engine = scope.entities[0].engine
+        key = (objective.sla, objective.tier, objective.name, engine, *map(str, bounds))
         if key not in self._told:
             self._told.add(key)
-            self._tell(hints.unaligned(objective, scope.server, scope.entities[0].engine, bounds))
+            self._tell(hints.unaligned(objective, scope.server, engine, bounds))
 
     # ------------------------------------------------------------ beyond our own end
 

@@ -127,7 +127,10 @@ def _left_out(book: Book) -> Iterator[Sample]:
     """Tell of restarts, and of what was left out."""
     for server in book.servers():
         yield c.LLM_RESETS_TOTAL(book.resets.get(server, 0), server)
+    servers = set(book.servers())
     for (server, kind), number in book.anomalies.items():
+        if server not in servers:
+            continue
         yield c.LLM_ANOMALIES_TOTAL(number, server, kind)
 
 

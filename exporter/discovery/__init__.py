@@ -1,0 +1,43 @@
+"""Finds inference servers that nobody configured: in files, and on this machine's ports.
+
+A finder looks and returns targets; it knows neither sources nor plans. `sources.discovery` gives it
+a beat, health and a status row, and writes what was found into the `Register`. The composition root
+turns that into servers that are read, through the same door as a reload. Another place to look (a
+cluster's pods) is another finder with an `origin` of its own.
+"""
+
+from __future__ import annotations
+
+from exporter.discovery.commands import PORTS
+from exporter.discovery.files import FileFinder
+from exporter.discovery.local import Answer, LocalFinder
+from exporter.discovery.machine import Machine, is_ours
+from exporter.discovery.target import (
+    Choice,
+    Endpoint,
+    Finder,
+    Look,
+    Register,
+    Static,
+    Target,
+    choose,
+    endpoint,
+)
+
+__all__ = [
+    "PORTS",
+    "Answer",
+    "Choice",
+    "Endpoint",
+    "FileFinder",
+    "Finder",
+    "LocalFinder",
+    "Look",
+    "Machine",
+    "Register",
+    "Static",
+    "Target",
+    "choose",
+    "endpoint",
+    "is_ours",
+]
