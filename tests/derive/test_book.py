@@ -42,7 +42,7 @@ class Board:
 
     def tell(
         self, now: float, samples: Sequence[Sample], name: str = "inference:a",
-        faults: Iterable[Fault] = (),
+        faults: Iterable[Fault] = (), *, turn: bool = True,
     ) -> Book:  # fmt: skip
         """Put a reading of a server on the board, and let the book look at it."""
         gate = self._gates.setdefault(name, Gate(5000))
@@ -52,19 +52,21 @@ class Board:
             name, "serving", "up", Health(), tuple(faults), batch=batch, age=0.0
         )
         self._taken[name] = now
-        return self.look(now)
+        return self.look(now, turn=turn)
 
     def silence(self, name: str = "inference:a") -> None:
         """Take a server's reading from the board."""
         del self._sources[name]
 
-    def look(self, now: float) -> Book:
-        """Let the book look at the board as it is."""
+    def look(self, now: float, *, turn: bool = True) -> Book:
+        """Let the book look at the board as it is; a step is from one look to the next."""
         from dataclasses import replace
 
         sources = (
             replace(source, age=now - self._taken[name]) for name, source in self._sources.items()
         )
+        if turn:
+            self.book.turn()
         self.book.observe(View(tuple(sources), ()), now)
         return self.book
 
@@ -482,6 +484,19 @@ def test_a_book_goes_on_where_another_one_ended() -> None:
     assert before is not None
     assert after is not None
     assert after.maximum == before.maximum == 3
+
+
+def test_a_step_lasts_until_the_page_is_turned() -> None:
+    """Whoever counts steps need not look at each reading."""
+    board = Board()
+    board.tell(0, page(0))
+    for second in range(1, 5):
+        board.tell(second, page(second), turn=False)
+    assert output(board.book, STEP) == 4
+    assert output(told(board), STEP) == 4
+    board.book.turn()
+    assert output(board.book, STEP) is None
+    assert output(board.tell(5, page(7), turn=False), STEP) == 3
 
 
 def test_a_book_that_is_handed_on_each_minute_remembers_an_hour_and_no_more() -> None:

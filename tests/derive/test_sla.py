@@ -1026,6 +1026,21 @@ def heir_of(node: Node, objectives: Iterable[Objective], *servers: Server) -> No
     return heir
 
 
+def test_what_came_since_the_last_judgement_is_counted_by_the_heir() -> None:
+    """A daemon ends between two of them: the book has seen more than was judged."""
+    server = Server()
+    objectives = promised(ttft_p95="< 500ms")
+    node = Node(objectives, server)
+    server.serve(100)
+    node.after()
+    server.serve(10)
+    node.after(1)
+    assert node.get(c.SLA_EVENTS_TOTAL, "ttft_p95") == 100
+    heir = heir_of(node, objectives, server)
+    heir.step()
+    assert heir.get(c.SLA_EVENTS_TOTAL, "ttft_p95") == 110
+
+
 EACH_SERVER = [replace(one, per="server") for one in promised(ttft_p95="< 500ms")]
 
 

@@ -1,7 +1,7 @@
 """What the servers counted, over rolling windows: the one memory that all of serving draws on.
 
 Engines tell totals since their start. The book turns them into increases: within the last minute,
-five minutes, half hour and hour, and since the round before. It takes the page's counters and
+five minutes, half hour and hour, and since the last `turn`. It takes the page's counters and
 histograms as they come, and keeps for each source the totals since it was first seen, in slots of
 five seconds, beyond five minutes of half a minute, for an hour.
 
@@ -100,8 +100,6 @@ class Book:
         """Take what is new on the board; `now` is the view's moment in monotonic seconds."""
         self._now = now
         self._fresh = {}
-        for track in self._tracks.values():
-            track.begin_round()
         for source in view.sources:
             if not _WANTED.isdisjoint(source.batch.shape.families):
                 self._fresh[source.name] = source.batch
@@ -114,6 +112,11 @@ class Book:
         gone = [name for name, track in self._tracks.items() if now - track.taken > KEPT]
         if gone:
             self._forget(gone)
+
+    def turn(self) -> None:
+        """Begin the window `STEP` anew; there is one for all who ask."""
+        for track in self._tracks.values():
+            track.turn()
 
     def _forget(self, names: Iterable[str]) -> None:
         """Forget servers that come no more, and what is counted of them."""

@@ -51,7 +51,7 @@ BURNS = ("5m", "30m", "1h")
 STATES = ("met", "violated", "undetermined")
 
 BEAT = 4.5
-"""Seconds for which windows are not looked at again; counters are always up to date."""
+"""Seconds for which nothing is judged anew, unless a server comes, goes or is restarted."""
 
 PATIENCE = 120.0
 """Seconds after a start for which a server that has not been seen again keeps its counters."""
@@ -95,15 +95,6 @@ class _Case(NamedTuple):
         one = self.objective
         asked = {*one.windows, one.window, LIVE, *(BURNS if one.burn_alerts else ())}
         return [window for window in WINDOWS if window in asked]
-
-
-class _Opinion(NamedTuple):
-    """What was said of a group's windows, when, and of whom."""
-
-    at: float
-    scopes: tuple[Scope, ...]
-    state: str
-    samples: tuple[Sample, ...]
 
 
 class Violation(NamedTuple):
@@ -159,42 +150,49 @@ class Sla:
         self._tell = tell
         self._told: set[tuple[str, ...]] = set()
         self._ledgers: dict[_Key, Ledger] = {}
-        self._opinions: dict[_Key, _Opinion] = {}
+        self._states: dict[_Key, str] = {}
         self._probed: dict[str, dict[str, float]] = {}
         self._homes: dict[str, tuple[Entity, ...]] = {}
         self._subject: object = None
-        self._groups: list[list[_Group]] = []
+        self._said: tuple[Sample, ...] = ()
         self._now: float | None = None
         self._patient_until = -math.inf
         self._awaited: set[str] = set()
 
-    def __call__(self, book: Book, view: View, now: float) -> Iterator[Sample]:
-        """Yield all samples of one round; `now` is the view's moment in monotonic seconds."""
+    def __call__(self, book: Book, view: View, now: float) -> Iterable[Sample]:
+        """Return all samples of one round; `now` is the view's moment in monotonic seconds."""
+        subject = book.entities(), dict(book.resets)
+        if self._now is None or now - self._now >= BEAT or subject != self._subject:
+            self._subject = subject
+            self._said = tuple(self._round(book, view, now))
+            book.turn()
+        return self._said
+
+    def _round(self, book: Book, view: View, now: float) -> Iterator[Sample]:
         passed = 0.0 if self._now is None else min(max(0.0, now - self._now), LONGEST_STEP)
         self._now = now
         self._awaited.difference_update(book.servers())
         self._look_around(book, view, now)
         moment = _Round(book, Census(book, self._probed), now, passed)
-        alive: set[_Key] = set()
+        judged: dict[_Key, str] = {}
         for number, objective in enumerate(self._objectives):
             yield from _about(objective)
-            for group in self._groups[number]:
+            for group in self._groups(objective):
                 key = (number, group.model_name, group.server)
-                alive.add(key)
                 ledger = self._ledgers.setdefault(key, Ledger())
-                yield from self._judged(key, _Case(objective, group, ledger, moment))
+                judged[key], said = self._judged(_Case(objective, group, ledger, moment))
+                yield from said
+        self._states = judged
         if now >= self._patient_until:
-            for key in self._ledgers.keys() - alive:
-                del self._ledgers[key]
-                self._opinions.pop(key, None)
+            self._ledgers = {key: self._ledgers[key] for key in judged}
         self._settle_doubts(now)
 
     def violated(self) -> list[Violation]:
         """Return what was violated in the last round."""
         return [
             Violation(self._objectives[number], model_name, server)
-            for (number, model_name, server), opinion in self._opinions.items()
-            if opinion.state == "violated"
+            for (number, model_name, server), state in self._states.items()
+            if state == "violated"
         ]
 
     # ------------------------------------------------------------ who is judged
@@ -214,12 +212,8 @@ class Sla:
         former, self._homes = self._homes, {server: tuple(of) for server, of in homes.items()}
         for server in self._probed:
             self._homes.setdefault(server, former.get(server, ()))
-        subject = self._homes, set(self._probed)
-        if subject != self._subject:
-            self._subject = subject
-            self._groups = [self._groups_of(objective) for objective in self._objectives]
 
-    def _groups_of(self, objective: Objective) -> list[_Group]:
+    def _groups(self, objective: Objective) -> list[_Group]:
         """Return who is judged together; where all are, always one group."""
         parts = [part for server in sorted(self._homes) for part in self._parts(objective, server)]
         match objective.per:
@@ -257,29 +251,18 @@ class Sla:
 
     # ------------------------------------------------------------ one group
 
-    def _judged(self, key: _Key, case: _Case) -> Iterator[Sample]:
-        """Yield what is to be said of one group."""
+    def _judged(self, case: _Case) -> tuple[str, list[Sample]]:
+        """Return the state of one group, and what is to be said of it."""
         if case.objective.kind == "training":  # nothing feeds it yet
-            yield from _states("undetermined", case)
-            return
+            return "undetermined", [*_states("undetermined", case)]
         _advance(case)
-        opinion = self._opinions.get(key)
-        scopes, (_, _, now, passed) = case.group.scopes, case.round
-        if opinion is None or opinion.scopes != scopes or now - opinion.at >= BEAT:
-            opinion = self._opinions[key] = self._opinion(case)
-        yield from opinion.samples
-        case.ledger.breach += passed if opinion.state == "violated" else 0.0
-        if case.ledger.since is not None and self._awaited.isdisjoint(case.ledger.servers):
-            yield from _counters(case)
-
-    def _opinion(self, case: _Case) -> _Opinion:
-        """Look at all windows of one group."""
         verdicts = {
             window: verdict
             for window in case.windows
             if (verdict := _verdict(case, window)) is not None
         }
         state = state_of(case.objective, verdicts.get(case.objective.window, NO_VERDICT))
+        case.ledger.breach += case.round.passed if state == "violated" else 0.0
         said = [*_states(state, case), *self._alignment(case)]
         for window, verdict in verdicts.items():
             if verdict.total > 0:
@@ -289,7 +272,9 @@ class Sla:
                 c.SLA_WINDOW_FILLED_RATIO(_filled(case, window), *case.labels, window)
                 for window in case.windows
             )
-        return _Opinion(case.round.now, case.group.scopes, state, tuple(said))
+        if case.ledger.since is not None and self._awaited.isdisjoint(case.ledger.servers):
+            said += _counters(case)
+        return state, said
 
     def _alignment(self, case: _Case) -> Iterator[Sample]:
         """Yield whether the threshold is a bound at all servers; tell of those where it is not."""

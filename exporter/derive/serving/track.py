@@ -26,7 +26,7 @@ WINDOWS: Mapping[str, float] = {"1m": 60.0, "5m": 300.0, "30m": 1800.0, "1h": 36
 """The windows, in seconds."""
 
 STEP = "step"
-"""The window since the round before."""
+"""The window since whoever counts steps has last turned the page."""
 
 KEPT = 3960.0
 """Seconds after its last reading for which a source is remembered: an hour and a few slots."""
@@ -120,16 +120,16 @@ class Track:
         self._fine: deque[_Slot] = deque()
         self._coarse: deque[_Slot] = deque()
         self._pending: list[float] = []
-        self._round = _Slot(_NEVER, array("d"), [])
+        self._turned = _Slot(_NEVER, array("d"), [])
         self._others: list[slice] = []
         self._sections: dict[str, _Section] = {}
 
     # ------------------------------------------------------------ taking a reading
 
-    def begin_round(self) -> None:
-        """Begin a round: what comes from here on is the window `STEP`."""
-        if self._round.taken != self.taken:
-            self._round = _Slot(self.taken, self._row[:], [])
+    def turn(self) -> None:
+        """Begin the window `STEP`: it holds what comes from here on."""
+        if self._turned.taken != self.taken:
+            self._turned = _Slot(self.taken, self._row[:], [])
             self._sections.pop(STEP, None)
 
     def read(self, batch: Batch, taken: float, *, partial: bool) -> bool:
@@ -149,6 +149,8 @@ class Track:
         self._add(raw, batch)
         self._look_at_gauges(batch, taken)
         self.batch, self.taken, self._partial = batch, taken, partial
+        if first:
+            self.turn()
         self._keep()
         return other
 
@@ -360,7 +362,7 @@ class Track:
     def _reference(self, window: str, end: float) -> _Slot | None:
         """Return the last slot before a window, or the first there is."""
         if window == STEP:
-            return self._round if self._round.taken != _NEVER else None
+            return self._turned if self._turned.taken != _NEVER else None
         begin = end - WINDOWS[window] + 1e-6
         best: _Slot | None = None
         for slots in (self._fine, self._coarse):
@@ -397,6 +399,8 @@ class Track:
             "spots": [[spot.at, list(spot.bounds)] for spot in self.spots.values()],
             "last": _packed(array("d", self._last)),
             "rows": _packed(rows),
+            "turned": _packed(self._turned.row),
+            "turned_age": now - self._turned.taken,
             "ages": [now - slot.taken for slot in slots],
             "highs": [[_told(h) for h in slot.highs] for slot in slots],
         }
@@ -427,6 +431,10 @@ class Track:
             row = rows[number * width : (number + 1) * width]
             track._fine.append(_Slot(then - float(age), row, [_heard(h) for h in high]))
         track._row = track._fine[-1].row[:]
+        turned = _unpacked(memory["turned"])
+        if len(turned) > width:
+            raise ValueError("the row of the last turn is of another length")
+        track._turned = _Slot(then - float(memory["turned_age"]), turned, [])
         track._highs = [_NEVER] * track._gauges
         track._sort()
         return track
