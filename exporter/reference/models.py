@@ -250,8 +250,8 @@ def read_config(config: Config, name: str = "", cache_dtype: str = "auto") -> Mo
         raise ValueError(f"model_type: {family!r} is none of {', '.join(FAMILIES)}")
     shape = _count(facts, family, name)
     shape = _stored(shape, facts)
-    if quantization := _optional(facts.values, "quantization_config"):
-        shape = _quantized(shape, quantization)
+    if facts.values.get("quantization_config") is not None:
+        shape = _quantized(shape, _optional(facts.values, "quantization_config"))
     return shape if cache_dtype == "auto" else _cached(shape, cache_dtype)
 
 

@@ -7,8 +7,10 @@ themselves measured stands beside it (`method="gpu"`), where no other server wor
 
 Operations: the computed prompt tokens, not those from a cache, each with the context before it;
 then each token that was generated or checked as a draft. Bytes: the weights once for each forward
-pass, of experts those that the batch is expected to meet; the KV cache before each token; and what
-is written to it. Contexts are means of the window, so long-tailed lengths are counted low.
+pass, of experts those that the step's tokens are expected to meet; the KV cache before each token;
+and what is written to it. Which steps had prompts in them no engine tells: each prompt is taken to
+have one to itself, a long one several. Contexts are means of the window, so long-tailed lengths are
+counted low.
 
     llm_mfu_ratio{model_name="...",engine="vllm",server="a",window="5m",method="model",peak="bf16"} 0.31
     llm_decode_mbu_ratio{...,window="5m",method="model",peak="memory_bandwidth"} 0.62
@@ -34,6 +36,9 @@ A little above 1 is possible, since boards run above the clock that the peak bel
 
 LEAST_SECONDS = 30.0
 """A window must cover so much: engines count some things as they happen and others at the end."""
+
+CHUNK = 8192.0
+"""Prompt tokens that a step computes at most: what engines take by default on large GPUs."""
 
 BANDWIDTH = "memory_bandwidth"
 """The label `peak` of what is measured against the memory's bandwidth."""
@@ -382,11 +387,29 @@ def _traffic(
     batch = max(1.0, turns / steps)
     weights = shape.weight_bytes(batch)
     written = (work.computed + work.generated) * shape.cache_bytes
-    moved = steps * weights + turns * shape.cache_read_bytes(context) + written
+    read = _weights_read(shape, steps, batch, work.started or 0.0, work.computed)
+    moved = read + turns * shape.cache_read_bytes(context) + written
     yield c.LLM_MBU_RATIO(moved / (work.seconds * peak), *labels)
     if turns and work.pace:
         each = weights + batch * (shape.cache_read_bytes(context) + shape.cache_bytes)
         yield c.LLM_DECODE_MBU_RATIO(work.ranks * each / (work.pace * peak), *labels)
+
+
+def _weights_read(
+    shape: ModelShape, steps: float, batch: float, prompts: float, computed: float
+) -> float:
+    """Return the bytes of weights that steps read, of which some have prompts in them.
+
+    A step over a prompt meets nearly all experts, one that generates for a few requests only some:
+    with the mean of both, each step would seem to read what only the first ones do. So they are
+    counted apart: each prompt has a step to itself as long as there are so many steps, and one
+    longer than `CHUNK` several. A request in work generates in those steps as well.
+    """
+    filling = min(steps, max(prompts, computed / CHUNK))
+    if not filling:
+        return steps * shape.weight_bytes(batch)
+    full = shape.weight_bytes(batch + computed / filling)
+    return filling * full + (steps - filling) * shape.weight_bytes(batch)
 
 
 def _by_engine(
