@@ -44,6 +44,7 @@ FAMILIES = (*_LLAMAS, *_GEMMAS, *_LATENT)
 
 _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
 _BITS = {"bfloat16": 16, "float16": 16, "float32": 32, "auto": 16}
+# Not those with scales of their own for each token (fp8_ds_mla, int8_per_token_head, ...).
 _CACHE_BITS = {
     **_BITS,
     "fp8": 8,
@@ -252,7 +253,7 @@ def read_config(config: Config, name: str = "", cache_dtype: str = "auto") -> Mo
     shape = _stored(shape, facts)
     if facts.values.get("quantization_config") is not None:
         shape = _quantized(shape, _optional(facts.values, "quantization_config"))
-    return shape if cache_dtype == "auto" else _cached(shape, cache_dtype)
+    return cached(shape, cache_dtype)
 
 
 class _Facts:
@@ -455,7 +456,13 @@ def _stored(shape: ModelShape, facts: _Facts) -> ModelShape:
     )
 
 
-def _cached(shape: ModelShape, dtype: str) -> ModelShape:
+def cached(shape: ModelShape, dtype: str) -> ModelShape:
+    """Return a shape whose KV cache is stored in a type, in vLLM's words; `auto` leaves it.
+
+    Raises `ValueError` for a type whose width is not known.
+    """
+    if dtype == "auto":
+        return shape
     if dtype not in _CACHE_BITS:
         raise ValueError(f"{dtype!r} is none of the types of KV caches: {', '.join(_CACHE_BITS)}")
     return dataclasses.replace(shape, cache_bits=_CACHE_BITS[dtype])

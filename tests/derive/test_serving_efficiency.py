@@ -249,6 +249,31 @@ def test_data_parallel_ranks_each_read_the_weights() -> None:
     assert get(said, c.LLM_DECODE_MBU_RATIO) == pytest.approx(2 * each / 0.02 / 6.7e12)
 
 
+@pytest.mark.parametrize(("dtype", "wide"), [("fp8", 1), ("fp8_e5m2", 1), ("auto", 2)])
+@pytest.mark.parametrize("given", [False, True])
+def test_a_kv_cache_in_fp8_is_not_counted_in_16_bits(dtype: str, wide: int, *, given: bool) -> None:
+    """With long contexts most of the traffic is cache: MBU was told 59 % too high."""
+    who, shape = entity(), shape_of()
+    page = {"requests": 16, "prompt": 4000, "cached": 0, "output": 200, "steps": 40}
+    told = c.LLM_KV_CACHE_INFO(1, *who, dtype)
+    shapes = {"a": shape} if given else None
+    said = run(lambda t: [*serving(who, t, **page), told, *h100s()], shapes)
+    cache = 32 * 2 * 8 * 128 * wide
+    weights = 2 * (8030261248 - 128256 * 4096)
+    moved = 40 * weights + 16 * 199 * 4100 * cache + 16 * (4000 + 199) * cache
+    assert get(said, c.LLM_MBU_RATIO, method="model") == pytest.approx(moved / 3.35e12)
+
+
+def test_a_kv_cache_of_unknown_width_leaves_no_mbu() -> None:
+    """What is not known is not counted as something like it; operations do not depend on it."""
+    who = entity()
+    told = c.LLM_KV_CACHE_INFO(1, *who, "fp8_ds_mla")
+    said = run(lambda t: [*serving(who, t), told, *h100s()])
+    assert get(said, c.LLM_MBU_RATIO, method="model") is None
+    assert get(said, c.LLM_DECODE_MBU_RATIO) is None
+    assert get(said, c.LLM_MFU_RATIO, method="model") is not None
+
+
 def test_a_model_that_the_operator_describes_needs_no_name() -> None:
     shape = shape_of()
     named = run(lambda t: [*serving(entity(), t), *h100s()])

@@ -24,10 +24,11 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeGuard
 
 from exporter import catalogue as c
+from exporter.derive.derivation import readings
 from exporter.derive.serving.book import WINDOWS, Book, Entity
 from exporter.derive.serving.increase import Increase
 from exporter.derive.serving.node import Meter, Node
-from exporter.reference.models import Models, ModelShape
+from exporter.reference.models import Models, ModelShape, cached
 from exporter.samples import Metric, Sample, View
 
 MOST = 1.05
@@ -51,6 +52,7 @@ COUNTS_FLOPS = ("vllm", "sglang")
 COUNTS_BYTES = ("vllm",)
 """Engines whose estimates can be used."""
 
+INPUTS = (c.LLM_KV_CACHE_INFO,)
 OUTPUTS = (
     c.LLM_MFU_RATIO,
     c.LLM_MBU_RATIO,
@@ -80,6 +82,7 @@ class Efficiency:
         self._given = shapes or {}
         self._windows = tuple(windows)
         self._known: dict[str, ModelShape | None] = {}
+        self._caches: dict[tuple[str, str], str] = {}
         self._busy: dict[Entity, _Busy] = {}
         self._invalid: set[tuple[str, ...]] = set()
         self._anomalies: dict[str, int] = {}
@@ -87,6 +90,10 @@ class Efficiency:
     def __call__(self, book: Book, view: View, now: float) -> Iterator[Sample]:
         """Yield what is known of each model on each server at `now`, in monotonic seconds."""
         self._node.observe(view, now)
+        self._caches = {
+            (r.labels[0], r.labels[3]): r.labels[4]
+            for r in readings(view, c.LLM_KV_CACHE_INFO, now)
+        }
         entities = book.entities()
         models_on: dict[str, int] = {}
         for entity in entities:
@@ -117,7 +124,13 @@ class Efficiency:
         page = _Page(book, entity, window)
         work = _read(page, seconds, self._node.ranks(entity.server), busy)
         if shape is not None:
-            yield from _by_shape(work, shape, peaks, page.labels)
+            labels = page.labels
+            if peaks.flops:
+                told = (*labels, "model", peaks.precision)
+                yield from _operations(work, shape, peaks.flops, told)
+            stored = self._stored(shape, entity)
+            if peaks.bandwidth and stored is not None:
+                yield from _traffic(work, stored, peaks.bandwidth, (*labels, "model", BANDWIDTH))
         yield from _by_engine(page, work, shape, peaks)
         if alone:
             yield from self._by_gpu(work, peaks, page)
@@ -132,6 +145,18 @@ class Efficiency:
                 self._known.clear()
             self._known[name] = self._models.resolve(name)
         return self._known[name]
+
+    def _stored(self, shape: ModelShape, entity: Entity) -> ModelShape | None:
+        """Return the shape with the KV cache that the engine tells of; None if its type is strange.
+
+        An engine that does not tell has one of the model's own type.
+        """
+        server = entity.server
+        dtype = self._caches.get((entity.model_name, server)) or self._caches.get(("", server))
+        try:
+            return cached(shape, dtype or "auto")
+        except ValueError:
+            return None
 
     def _peaks(self, server: str, shape: ModelShape | None) -> _Peaks:
         wanted = "bf16" if shape is None else shape.precision
@@ -337,15 +362,6 @@ def _filling(
     if started is not None and finished:
         spent *= started / finished
     return min(spent, seconds)
-
-
-def _by_shape(
-    work: _Work, shape: ModelShape, peaks: _Peaks, labels: tuple[str, ...]
-) -> Iterator[Sample]:
-    if peaks.flops:
-        yield from _operations(work, shape, peaks.flops, (*labels, "model", peaks.precision))
-    if peaks.bandwidth:
-        yield from _traffic(work, shape, peaks.bandwidth, (*labels, "model", BANDWIDTH))
 
 
 def _operations(
