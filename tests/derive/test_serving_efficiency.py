@@ -134,6 +134,16 @@ def test_steps_are_told_by_the_pace_where_they_are_not_counted() -> None:
     assert get(derived, c.LLM_MBU_RATIO) == pytest.approx(right, rel=0.02)
 
 
+def test_steps_after_a_restart_are_those_of_the_whole_window() -> None:
+    """The book remembers four minutes; how long there was work is known of the last one only."""
+    lab, who = Lab(), entity()
+    lab.run(lambda t: [*serving(who, t, steps=None), *h100s()], [], 240.0)
+    part = Efficiency(Node(), MODELS, windows=("5m",))
+    said = lab.run(lambda t: [*serving(who, t + 240, steps=None), *h100s()], [part], 60.0)
+    right = run(lambda t: [*serving(who, t, steps=None), *h100s()])
+    assert get(said, c.LLM_MBU_RATIO) == pytest.approx(get(right, c.LLM_MBU_RATIO), rel=0.02)
+
+
 # ---------------------------------------------------------------- traps
 
 

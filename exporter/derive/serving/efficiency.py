@@ -120,7 +120,8 @@ class Efficiency:
             return
         shape = self._shape(entity)
         peaks = self._peaks(entity.server, shape)
-        busy = self._busy[entity].meter.rise(now, WINDOWS[window]) or 0.0
+        # As a share: the book may remember more of the window than this daemon has seen.
+        busy = seconds * (self._busy[entity].meter.rate(now, WINDOWS[window]) or 0.0)
         page = _Page(book, entity, window)
         work = _read(page, seconds, self._node.ranks(entity.server), busy)
         if shape is not None:
