@@ -751,8 +751,8 @@ LLM_REQUESTS_TOTAL = Metric(
 )  # fmt: skip
 LLM_HTTP_RESPONSES_TOTAL = Metric(
     "llm_http_responses_total", "counter",
-    "HTTP responses of the inference routes by class of status code; the only place where"
-    " refused requests show on some engines.",
+    "HTTP responses of the inference routes by status code, or by class of codes (4xx) where the"
+    " engine tells no more, as vLLM; the only place where refused requests show on some engines.",
     ("code", "engine", "server"), SERVING,
 )  # fmt: skip
 LLM_KV_CACHE_USAGE_RATIO = Metric(

@@ -54,7 +54,7 @@ class Objective:
     excluded_outcomes: tuple[str, ...] = ("cancelled", "client_abort")
     """Patterns of outcomes that do not count: the client's doing."""
     excluded_codes: tuple[str, ...] = ("4??",)
-    """Patterns of HTTP status codes (or classes, `4xx`) that do not count."""
+    """Patterns of HTTP status codes that do not count; 429 does unless it is named itself."""
     demand: Literal["waiting", "active", "always"] = "waiting"
     """Which seconds count for throughput."""
     probe: Literal["auto", "health", "completion"] = "auto"
