@@ -82,6 +82,8 @@ class Objective:
             if patterns
         )
         each = "" if self.per == "all" else f"; for each {self.per}"
+        if self.kind == "throughput" and self.per != "server":
+            each += "; of each node here, alerts add up the tokens of all nodes"
         return f"{name}: {share} of {good}{where}{each}; from {self.minimum_events} events on"
 
 

@@ -276,6 +276,7 @@ def test_every_objective_can_be_put_in_words() -> None:
     assert words[1] == "inference_sla/ttft_p95: 95 % of ttft at most 0.5 s; from 20 events on"
     assert words[4].startswith(
         "inference_sla/min_tps: 99 % of seconds with demand: output_tokens at least 10000 tokens/s"
+        "; of each node here, alerts add up the tokens of all nodes; from 100"
     )
     assert words[6] == (
         "inference_sla/error_rate: 99.9 % of requests do not fail; from 1000 events on"

@@ -256,6 +256,32 @@ def test_throughput_of_the_specification_is_breached_and_recovers() -> None:
     assert 90 <= events - good <= 150
 
 
+def test_what_a_node_makes_can_be_added_up_whether_or_not_requests_wait() -> None:
+    """Two nodes with 6,000 tokens/s each keep 10,000; neither does so by itself."""
+    server, other, small = Server("a"), Server("b"), Server("c", model="n")
+    throughput = "> 10,000 tokens/s"
+    node = Node(
+        read_slas({"chat": {"models": ["m"], "objectives": {"min_tps": throughput}}}),
+        server, other, small,
+    )  # fmt: skip
+    server.waiting = 3
+    for _ in range(24):
+        server.tokens += 5 * 4000
+        other.tokens += 5 * 2000
+        small.tokens += 5 * 9000
+        node.after()
+
+    assert node.state("min_tps") == "violated"
+    assert node.get(c.SLA_DELIVERED_TOKENS_PER_SECOND, "min_tps") == pytest.approx(6000)
+    assert node.get(c.SLA_MINIMUM_EVENTS, "min_tps") == 100
+    server.waiting = 0
+    node.run(330)
+    assert node.get(c.SLA_DELIVERED_TOKENS_PER_SECOND, "min_tps") == 0
+    node.servers.clear()
+    node.run(330)
+    assert node.get(c.SLA_DELIVERED_TOKENS_PER_SECOND, "min_tps") is None
+
+
 def test_a_server_without_requests_breaks_no_throughput_promise() -> None:
     """Nobody waits: the seconds do not count, whatever the rate."""
     server = Server()
