@@ -107,7 +107,8 @@ def test_check_hides_no_source_that_another_machine_would_have(tmp_path: Path) -
     said = flopwatch("check", str(file)).stdout
     assert "nvml (where there is a GPU)" in said
     assert "kmsg (where there is a GPU)" in said
-    assert "derive" not in said
+    assert "derive:hardware" not in said
+    assert "derive:serving" in said, "a server may be found"
     assert re.search(r" host,", said)
 
     file.write_text("sources: {nvml: {enabled: true}}\n")
