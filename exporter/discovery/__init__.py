@@ -22,6 +22,7 @@ from exporter.discovery.target import (
     Target,
     choose,
     endpoint,
+    page_of,
 )
 
 __all__ = [
@@ -40,4 +41,5 @@ __all__ = [
     "choose",
     "endpoint",
     "is_ours",
+    "page_of",
 ]
