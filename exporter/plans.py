@@ -36,12 +36,14 @@ from exporter.discovery import (
     Finder,
     LocalFinder,
     Machine,
+    Page,
     Register,
     Static,
     Target,
     choose,
     endpoint,
     is_ours,
+    page_of,
 )
 from exporter.engines import Engine, EngineError, load_engines
 from exporter.fetch import HttpFetcher
@@ -328,6 +330,7 @@ _PROBE_TIMEOUT = 1.0
 def _inference_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
     """Yield the readers of servers, configured and discovered, and what goes with them."""
     inference = settings.sources.inference
+    _expect_each_page_once(inference)
     engines = _engines(inference, estate.mappings)
     # What is known of engines is a long text, and each server's plan has it in its fingerprint.
     mappings = hashlib.sha256(repr(engines).encode()).hexdigest()
@@ -363,6 +366,19 @@ def _engines(inference: InferenceSettings, mappings: Mappings) -> tuple[Engine, 
                 f" there are {known}"
             )
     return engines
+
+
+def _expect_each_page_once(inference: InferenceSettings) -> None:
+    """Raise `ConfigError` for a page that two servers name: sums would hold it twice."""
+    seen: dict[Page, int] = {}
+    for at, server in enumerate(inference.servers):
+        if server.enabled and (first := seen.setdefault(page_of(server.url), at)) != at:
+            keys = [f"sources.inference.servers.{one}.url" for one in (first, at)]
+            names = [inference.servers[one].name for one in (first, at)]
+            raise ConfigError(
+                f"{keys[1]}: the same page as {keys[0]} ({names[1]}, {names[0]}):"
+                " it would be read, and count, twice"
+            )
 
 
 def _servers(

@@ -333,6 +333,24 @@ def test_changing_how_servers_are_found_restarts_none_of_them() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("http://localhost:18700/metrics", "http://127.0.0.1:18700/metrics"),
+        ("http://h:80/metrics", "http://h/metrics"),
+        ("http://H:1/metrics?x=1", "http://h.:1/metrics?x=1"),
+        ("http://h:1", "http://h:1/"),
+    ],
+)
+def test_a_page_that_is_configured_twice_is_refused(one: str, other: str) -> None:
+    """Both were read, and all sums were doubled; one that is switched off is read by nobody."""
+    text = "servers: [{name: a, url: '%s'}, {name: x, url: 'http://h:7/'}, {name: b, url: '%s'%s}]"
+    with pytest.raises(ConfigError, match=r"servers\.2\.url: .*servers\.0\.url \(b, a\)"):
+        inference_plans(Estate(FakeClock()), text % (one, other, ""))
+    inference_plans(Estate(FakeClock()), text % (one, other, ", enabled: false"))
+    inference_plans(Estate(FakeClock()), text % (one, other + "?y=2", ""))
+
+
 def test_what_was_found_counts_only_where_it_is_still_looked_for() -> None:
     """A reload that switches a place off does not wait for the next look."""
     estate = Estate(FakeClock())
