@@ -29,8 +29,9 @@ _LOOPBACK = re.compile(
 class Target:
     """A server whose page is to be read.
 
-    `identity` changes when another process serves there; `gpus` are the indices of those it works
-    on, where that is known by hand.
+    `identity` changes when another process serves there, whose command line is that of the engine
+    `kind`, "" if it is not seen; the page may be told apart more finely. `gpus` are the indices of
+    those it works on, where that is known by hand.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Target:
     gpus: tuple[int, ...] | None = None
     allow_destructive_read: bool = False
     identity: str = ""
+    kind: str = ""
 
     @property
     def endpoint(self) -> Endpoint:
