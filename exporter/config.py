@@ -343,6 +343,8 @@ class InferenceSettings(_Section):
 class ServingSettings(_Timed):
     """What is computed from inference servers: percentiles, rates, over rolling windows."""
 
+    # A server with two windows has some 150; a node may have 64 of them.
+    max_series: int = Field(default=20_000, ge=1, le=1_000_000)
     windows: Annotated[tuple[Literal["1m", "5m", "30m", "1h"], ...], BeforeValidator(_list)] = (
         "5m",
         "1h",
