@@ -10,8 +10,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from exporter.derive.serving.book import Entity
-from exporter.derive.serving.demand import Pace, Spell
+from exporter.derive.serving.demand import Paces, Spell
 from exporter.derive.serving.tally import (
     NO_COUNTS,
     NO_VERDICT,
@@ -61,7 +60,7 @@ class Ledger:
         self.doubt = False
         self.since: float | None = None
         self.spell = Spell()
-        self.paces: dict[Entity, Pace] = {}
+        self.paces = Paces()
         self._accounts: dict[str, Account] = {}
         self._settled = NO_VERDICT
         self._left_out = NONE_LEFT_OUT

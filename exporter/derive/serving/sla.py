@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 from exporter import catalogue as c
 from exporter.derive.serving import hints
 from exporter.derive.serving.book import STEP, WINDOWS, Book, Entity
-from exporter.derive.serving.demand import LONGEST_STEP, Pace
 from exporter.derive.serving.ledger import Ledger
 from exporter.derive.serving.quantiles import estimate
 from exporter.derive.serving.tally import NO_VERDICT, Census, Scope, Verdict, is_bound, judge
@@ -53,6 +52,9 @@ STATES = ("met", "violated", "undetermined")
 BEAT = 4.5
 """Seconds for which nothing is judged anew, unless a server comes, goes or is restarted."""
 
+LONGEST_ROUND = 600.0
+"""Seconds that one round can stand for; a daemon that was stopped for longer knows no more."""
+
 PATIENCE = 120.0
 """Seconds after a start for which a server that has not been seen again keeps its counters."""
 
@@ -68,12 +70,16 @@ class _Group(NamedTuple):
 
 
 class _Round(NamedTuple):
-    """One round: the book and what is counted from it, when it is, seconds since the last one."""
+    """One round: the book and what is counted from it, when it is, seconds since the last one.
+
+    `fresh` are those of whom there is a page now.
+    """
 
     book: Book
     census: Census
     now: float
     passed: float
+    fresh: frozenset[Entity]
 
 
 class _Case(NamedTuple):
@@ -169,11 +175,12 @@ class Sla:
         return self._said
 
     def _round(self, book: Book, view: View, now: float) -> Iterator[Sample]:
-        passed = 0.0 if self._now is None else min(max(0.0, now - self._now), LONGEST_STEP)
+        passed = 0.0 if self._now is None else min(max(0.0, now - self._now), LONGEST_ROUND)
         self._now = now
         self._awaited.difference_update(book.servers())
         self._look_around(book, view, now)
-        moment = _Round(book, Census(book, self._probed), now, passed)
+        census = Census(book, self._probed)
+        moment = _Round(book, census, now, passed, frozenset(book.entities()))
         judged: dict[_Key, str] = {}
         for number, objective in enumerate(self._objectives):
             yield from _about(objective)
@@ -397,18 +404,14 @@ def _advance(case: _Case) -> None:
 
 
 def _advance_time(case: _Case) -> None:
-    """Add the seconds since the round before to the time with demand, if there was any."""
-    ledger, (book, _, now, passed) = case.ledger, case.round
-    entities = {entity for scope in case.group.scopes for entity in scope.entities}
-    ledger.paces = {entity: ledger.paces.get(entity) or Pace() for entity in entities}
-    for entity, pace in ledger.paces.items():
-        pace.step(case.objective, book, entity, now)
-    paces = ledger.paces.values()
-    if any(pace.known for pace in paces):
-        ledger.begin(now)
-    if passed and any(pace.demand(now) for pace in paces):
-        rate = sum(pace.rate(now) for pace in paces)
-        new = ledger.spell.add(now, passed, rate, case.objective.threshold or 0.0)
+    """Add the rounds that are known by now to the time with demand, if there was any."""
+    ledger, moment = case.ledger, case.round
+    who = {one: one in moment.fresh for scope in case.group.scopes for one in scope.entities}
+    ledger.paces.step(case.objective, moment.book, who, (moment.now, moment.passed))
+    if ledger.paces.known:
+        ledger.begin(moment.now)
+    for at, seconds, rate in ledger.paces.judged():
+        new = ledger.spell.add(at, seconds, rate, case.objective.threshold or 0.0)
         ledger.add_time(new.asked, new.kept)
 
 
