@@ -106,14 +106,15 @@ class Node:
         """Read every server, and judge."""
         pages = {f"inference:{one.name}": one.page() for one in self.servers}
         if self.probes:
-            pages["probes"] = [c.LLM_PROBES_TOTAL(n, *of) for of, n in self.probes.items()]
+            for of, number in self.probes.items():
+                pages.setdefault(f"probe:{of[0]}", []).append(c.LLM_PROBES_TOTAL(number, *of))
         sources = []
         for name, page in pages.items():
-            server = name.partition(":")[2]
-            if server in self.down:
+            kind, _, server = name.partition(":")
+            if kind == "inference" and server in self.down:
                 sources.append(SourceView(name, "serving", "failed", Health()))
                 continue
-            if server not in self.unread:
+            if kind == "probe" or server not in self.unread:
                 batch, dropped = self._gates.setdefault(name, Gate(5000)).admit(page)
                 assert not dropped
                 self._read[name] = batch, self.now
@@ -1021,6 +1022,114 @@ def test_status_codes_are_not_laid_at_one_model_of_several() -> None:
 
     assert node.state("error_rate", sla="x") == "met"
     assert node.state("error_rate", sla="all") == "violated"
+
+
+# ---------------------------------------------------------------- who was there
+
+
+def test_the_budget_outlives_a_restart_with_another_model() -> None:
+    """Half an hour of slow requests, budget -19; half a minute after the restart it was 1."""
+    objectives = read_slas(
+        {
+            "all": {"objectives": {"ttft_p95": "< 500ms", "error_rate": "< 1%"}},
+            "each": {"per": "model", "objectives": {"ttft_p95": "< 500ms"}},
+        }
+    )
+    server = Server("a", "A")
+    node = Node(objectives, server)
+
+    def budget(name: str = "ttft_p95", **labels: str) -> float | None:
+        return node.get(c.SLA_ERROR_BUDGET_REMAINING_RATIO, name, window="1h", **labels)
+
+    for _ in range(30):
+        server.serve(20, ttft=0.7)
+        server.http["5xx"] += 1
+        node.after(60)
+    assert budget(sla="all") == pytest.approx(-19)
+    errors = budget("error_rate", sla="all")
+
+    again = Server("a", "B")
+    node.servers = [again]
+    node.after()
+    again.serve(100)
+    node.after(30)
+    assert budget(sla="all") == pytest.approx(1 - 600 / 700 / 0.05)
+    assert budget("error_rate", sla="all") == pytest.approx(1 - 30 / 730 / 0.01)
+    assert errors is not None
+    assert node.get(c.SLA_EVENTS_TOTAL, "ttft_p95", sla="all") == 700
+    assert budget(sla="each", model_name="A") == pytest.approx(-19)
+    assert budget(sla="each", model_name="B") == 1
+
+    for _ in range(62):  # until nothing of it is in the hour
+        again.serve(1)
+        node.after(60)
+    assert budget(sla="each", model_name="A") is None
+    assert node.get(c.SLA_STATE, "ttft_p95", model_name="A", state="met") is None
+    assert node.get(c.SLA_EVENTS_TOTAL, "ttft_p95", sla="all") == 762
+
+
+def test_a_model_that_a_server_served_before_is_asked_for_nothing() -> None:
+    """No seconds with demand, and no probes: it is only what it did that counts."""
+    server = Server("a", "A")
+    node = Node(
+        read_slas(
+            {"s": {"per": "model", "demand": "always",
+                   "objectives": {"min_tps": "> 100 tokens/s", "uptime": "> 99%"}}}
+        ),
+        server,
+    )  # fmt: skip
+    for tick in range(48):
+        if tick == 24:
+            server = Server("a", "B")
+            node.servers = [server]
+        server.tokens += 1000
+        server.serve(1)
+        node.probes["a", "health", "success"] += 1
+        node.after()
+
+    assert node.get(c.SLA_EVENTS_TOTAL, "min_tps", model_name="A") == 120
+    assert node.get(c.SLA_STATE, "uptime", model_name="A", state="met") is None
+    assert node.state("min_tps", model_name="B") == "met"
+
+
+@pytest.mark.parametrize("kind", ["gone", "down"])
+def test_a_server_that_was_taken_out_is_judged_for_two_minutes_more(kind: str) -> None:
+    """It was for 66. One that only fails is judged on: that is when it matters."""
+    a, d = Server("a"), Server("d")
+    each = {"ttft_p95": "< 500ms", "uptime": "> 90%"}
+    node = Node(
+        read_slas({"each": {"per": "server", "objectives": each}, "all": {"objectives": each}}),
+        a, d,
+    )  # fmt: skip
+    node.probes["a", "health", "success"] = node.probes["d", "health", "success"] = 0
+    node.after()
+    for _ in range(30):
+        a.serve(10)
+        d.serve(10, ttft=0.7)
+        node.probes["a", "health", "success"] += 1
+        node.probes["d", "health", "success"] += 1
+        node.after()
+    if kind == "gone":
+        node.servers.remove(d)
+        del node.probes["d", "health", "success"]
+    else:
+        node.down = {"d"}
+
+    node.run(60)
+    assert node.state("ttft_p95", sla="each", server="d") == "violated"
+    node.run(90)
+    there = {s.labels[4] for s in node.samples if s.metric is c.SLA_STATE}
+    assert there == ({"", "a"} if kind == "gone" else {"", "a", "d"})
+    assert "d" not in {one.server for one in node.sla.violated()} or kind == "down"
+    # What it did counts on for all together.
+    assert node.get(c.SLA_COMPLIANCE_RATIO, "ttft_p95", sla="all", window="1h") == 0.5
+    assert node.get(c.SLA_EVENTS_TOTAL, "ttft_p95", sla="all") == 600
+
+    if kind == "gone":
+        node.servers.append(d)
+        d.serve(10)
+        node.after()
+        assert node.get(c.SLA_STATE, "ttft_p95", sla="each", server="d", state="met") is not None
 
 
 # ---------------------------------------------------------------- restarts

@@ -55,6 +55,9 @@ BEAT = 4.5
 LONGEST_ROUND = 600.0
 """Seconds that one round can stand for; a daemon that was stopped for longer knows no more."""
 
+GONE = 120.0
+"""Seconds after which a server that is not on the board any more is not judged for itself."""
+
 PATIENCE = 120.0
 """Seconds after a start for which a server that has not been seen again keeps its counters."""
 
@@ -72,7 +75,7 @@ class _Group(NamedTuple):
 class _Round(NamedTuple):
     """One round: the book and what is counted from it, when it is, seconds since the last one.
 
-    `fresh` are those of whom there is a page now.
+    `fresh` are those of whom there is a page now, `present` those on their server's last page.
     """
 
     book: Book
@@ -80,6 +83,7 @@ class _Round(NamedTuple):
     now: float
     passed: float
     fresh: frozenset[Entity]
+    present: frozenset[Entity]
 
 
 class _Case(NamedTuple):
@@ -158,7 +162,10 @@ class Sla:
         self._ledgers: dict[_Key, Ledger] = {}
         self._states: dict[_Key, str] = {}
         self._probed: dict[str, dict[str, float]] = {}
+        self._probes: dict[str, str] = {}
         self._homes: dict[str, tuple[Entity, ...]] = {}
+        self._present: frozenset[Entity] = frozenset()
+        self._listed: dict[str, float] = {}
         self._subject: object = None
         self._said: tuple[Sample, ...] = ()
         self._now: float | None = None
@@ -180,7 +187,8 @@ class Sla:
         self._awaited.difference_update(book.servers())
         self._look_around(book, view, now)
         census = Census(book, self._probed)
-        moment = _Round(book, census, now, passed, frozenset(book.entities()))
+        fresh = frozenset(book.entities())
+        moment = _Round(book, census, now, passed, fresh, self._present)
         judged: dict[_Key, str] = {}
         for number, objective in enumerate(self._objectives):
             yield from _about(objective)
@@ -205,23 +213,40 @@ class Sla:
     # ------------------------------------------------------------ who is judged
 
     def _look_around(self, book: Book, view: View, now: float) -> None:
-        """Note which models are where, and which servers are probed how."""
+        """Note which models are where, or were, and which servers are probed how."""
+        self._present = frozenset(book.known())
         homes: dict[str, list[Entity]] = {}
-        for entity in book.known():
+        for entity in (*book.known(), *book.former()):
             homes.setdefault(entity.server, []).append(entity)
-        for sample in view.samples(c.LLM_PROBES_TOTAL):
-            server, kind, _ = sample.labels
-            self._probed.setdefault(server, {})[kind] = now
+        for source in view.sources:
+            for at in source.batch.shape.families.get(c.LLM_PROBES_TOTAL, ()):
+                server, kind, _ = source.batch.shape.labels[at]
+                self._probed.setdefault(server, {})[kind] = now
+                self._probes[server] = source.name
         for server, kinds in list(self._probed.items()):
             if now - max(kinds.values()) > WINDOWS[LIVE]:
-                del self._probed[server]
+                del self._probed[server], self._probes[server]
         # Whose page is gone for an hour is still judged by its probes.
         former, self._homes = self._homes, {server: tuple(of) for server, of in homes.items()}
         for server in self._probed:
             self._homes.setdefault(server, former.get(server, ()))
+        self._look_at_board(book, view, now)
+
+    def _look_at_board(self, book: Book, view: View, now: float) -> None:
+        """Note when each server was on the board last; one that fails is."""
+        names = {source.name for source in view.sources}
+        listed = book.listed(view) | {one for one, name in self._probes.items() if name in names}
+        self._listed = {
+            server: now if server in listed else self._listed.get(server, now)
+            for server in self._homes
+        }
 
     def _groups(self, objective: Objective) -> list[_Group]:
-        """Return who is judged together; where all are, always one group."""
+        """Return who is judged together; where all are, always one group.
+
+        What was done within the last hour counts, by whomever: a server that is gone, or serves
+        another model now. For itself a server is judged only as long as it is on the board.
+        """
         parts = [part for server in sorted(self._homes) for part in self._parts(objective, server)]
         match objective.per:
             case "all":
@@ -233,13 +258,20 @@ class Sla:
                     for name in names
                 ]
             case "server":
-                return [_Group("", one.server, (one,)) for one in self._scopes(parts)]
+                return [
+                    _Group("", one.server, (one,))
+                    for one in self._scopes(parts)
+                    if self._now is None or self._now - self._listed[one.server] <= GONE
+                ]
 
     def _parts(self, objective: Objective, server: str) -> Iterator[_Part]:
         """Yield the selected models of a server; of a server that is only probed, none is known."""
         entities = self._homes[server]
-        if objective.kind == "availability" and server not in self._probed:
-            return
+        if objective.kind == "availability":
+            if server not in self._probed:
+                return
+            # Probes are of the server as it is: none is of a model that it served before.
+            entities = tuple(filter(self._present.__contains__, entities)) or entities
         if not entities and objective.selects("", server):
             yield "", server, ()
         for name in dict.fromkeys(entity.model_name for entity in entities):
@@ -406,7 +438,12 @@ def _advance(case: _Case) -> None:
 def _advance_time(case: _Case) -> None:
     """Add the rounds that are known by now to the time with demand, if there was any."""
     ledger, moment = case.ledger, case.round
-    who = {one: one in moment.fresh for scope in case.group.scopes for one in scope.entities}
+    who = {
+        one: one in moment.fresh
+        for scope in case.group.scopes
+        for one in scope.entities
+        if one in moment.present
+    }
     ledger.paces.step(case.objective, moment.book, who, (moment.now, moment.passed))
     if ledger.paces.known:
         ledger.begin(moment.now)

@@ -227,8 +227,8 @@ class Census:
                 for outcome, number in ends.items():
                     name = _of_outcome(outcome, outcomes)
                     found[name] = found.get(name, 0.0) + number
-            if scope.whole and scope.entities:
-                entity = scope.entities[0]
+            # By engine, once: of a server that was restarted with another one there are two.
+            for entity in {one.engine: one for one in scope.entities if scope.whole}.values():
                 answers = self._book.by(c.LLM_HTTP_RESPONSES_TOTAL, entity, "code", window)
                 for code, number in answers.items():
                     name = _of_code(code, codes)
