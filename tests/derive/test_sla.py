@@ -736,6 +736,28 @@ def test_failures_that_may_have_had_a_first_token_in_time_make_an_interval() -> 
     assert node.get(c.SLA_COMPLIANCE_LOWER_RATIO, "ttft_p95") == 0.8
 
 
+def test_failures_without_a_first_token_are_events_of_their_own_where_that_is_known() -> None:
+    """900 served and 100 errors were 910 events: the errors might have had their first tokens.
+
+    But there are no more first tokens than were served, and nothing was under way before.
+    """
+    server = Server()
+    node = Node(promised(ttft_p95="< 500ms"), server)
+    assert server.outcomes is not None
+    server.outcomes["error"] = 0
+    node.after()
+    server.serve(810)
+    server.serve(90, ttft=0.9)
+    server.outcomes["error"] += 100
+    node.after()
+
+    assert node.get(c.SLA_EVENTS_TOTAL, "ttft_p95") == 1000
+    assert node.get(c.SLA_GOOD_EVENTS_TOTAL, "ttft_p95") == 810
+    assert node.get(c.SLA_POSSIBLY_GOOD_EVENTS_TOTAL, "ttft_p95") == 810
+    for family in (c.SLA_COMPLIANCE_LOWER_RATIO, c.SLA_COMPLIANCE_UPPER_RATIO):
+        assert node.get(family, "ttft_p95") == 0.81
+
+
 def test_of_a_histogram_fed_at_the_end_it_is_known_which_failures_it_holds() -> None:
     """vLLM's e2e holds errors too: 100 observed, 90 served, so 10 were failures, and bad."""
     server = Server()
@@ -898,6 +920,10 @@ def test_the_true_compliance_lies_within_the_bounds_whatever_failed_when(
     server = Server(outcomes=outcomes)
     names = {"ttft_p95": "< 200ms", "e2e_p95": "< 5s", "queue_p95": "< 3s"}
     objectives = promised(**names)
+    # Some are under way when we come, and have their first token: only their ends are seen.
+    carried = chance.choice([0, 0, 3, 20])
+    server.observe("ttft", 0.1, carried)
+    server.active = carried
     node = Node(objectives, server)
     server.http.update({"2xx": 0, "5xx": 0})
     if server.outcomes is not None:
@@ -907,13 +933,16 @@ def test_the_true_compliance_lies_within_the_bounds_whatever_failed_when(
     good: Counter[str] = Counter()
     offered: Counter[str] = Counter()
     trouble = chance.choice([0.0, 0.02, 0.3])
-    for _ in range(chance.choice([30, 100, 400])):
+    before = [True] * carried
+    for here in (*before, *[False] * chance.choice([30, 100, 400])):
         fate = "stop"
         if chance.random() < trouble:
-            fate = chance.choice(["rejected", "early", "late", "gone"])
+            fate = chance.choice(
+                ["late", "gone"] if here else ["rejected", "early", "late", "gone"]
+            )
         times = {"ttft": chance.lognormvariate(-2, 1), "e2e": chance.lognormvariate(1, 1),
                  "queue": chance.lognormvariate(0, 1)}  # fmt: skip
-        if fate in {"stop", "late", "gone"}:
+        if fate in {"stop", "late", "gone"} and not here:
             server.observe("ttft", times["ttft"])
         if fate in {"stop", "late"}:  # as vLLM: errors end too, clients that went away do not
             server.observe("e2e", times["e2e"])
@@ -925,8 +954,15 @@ def test_the_true_compliance_lies_within_the_bounds_whatever_failed_when(
         for signal, seconds in times.items():
             # Who had a first token and left is a request with a first token.
             counts = fate != "gone" or signal == "ttft"
+            if here and signal == "ttft":
+                counts = fate == "late"  # of those no first token is seen, only failures
             offered[signal] += counts
             good[signal] += counts and fate in {"stop", "gone"} and seconds <= limits[signal]
+    # Others are under way when we look.
+    server.active = chance.choice([0, 7])
+    server.observe("ttft", 0.05, server.active)
+    offered["ttft"] += server.active
+    good["ttft"] += server.active
     node.after()
 
     for signal in limits:
@@ -936,6 +972,14 @@ def test_the_true_compliance_lies_within_the_bounds_whatever_failed_when(
         assert lower is not None
         assert upper is not None
         assert lower - 1e-9 <= truth <= upper + 1e-9, (signal, lower, truth, upper)
+        events = node.get(c.SLA_EVENTS_TOTAL, f"{signal}_p95")
+        certain = node.get(c.SLA_GOOD_EVENTS_TOTAL, f"{signal}_p95")
+        possible = node.get(c.SLA_POSSIBLY_GOOD_EVENTS_TOTAL, f"{signal}_p95")
+        assert events is not None
+        assert certain is not None
+        assert possible is not None
+        assert certain / events - 1e-9 <= truth <= possible / events + 1e-9
+        assert events <= offered[signal] + 1e-9 or not outcomes
 
 
 # ---------------------------------------------------------------- groups
@@ -1053,10 +1097,10 @@ def test_the_budget_outlives_a_restart_with_another_model() -> None:
     node.after()
     again.serve(100)
     node.after(30)
-    assert budget(sla="all") == pytest.approx(1 - 600 / 700 / 0.05)
+    assert budget(sla="all") == pytest.approx(1 - 630 / 730 / 0.05)
     assert budget("error_rate", sla="all") == pytest.approx(1 - 30 / 730 / 0.01)
     assert errors is not None
-    assert node.get(c.SLA_EVENTS_TOTAL, "ttft_p95", sla="all") == 700
+    assert node.get(c.SLA_EVENTS_TOTAL, "ttft_p95", sla="all") == 730
     assert budget(sla="each", model_name="A") == pytest.approx(-19)
     assert budget(sla="each", model_name="B") == 1
 
@@ -1065,7 +1109,7 @@ def test_the_budget_outlives_a_restart_with_another_model() -> None:
         node.after(60)
     assert budget(sla="each", model_name="A") is None
     assert node.get(c.SLA_STATE, "ttft_p95", model_name="A", state="met") is None
-    assert node.get(c.SLA_EVENTS_TOTAL, "ttft_p95", sla="all") == 762
+    assert node.get(c.SLA_EVENTS_TOTAL, "ttft_p95", sla="all") == 792
 
 
 def test_a_model_that_a_server_served_before_is_asked_for_nothing() -> None:

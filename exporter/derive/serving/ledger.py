@@ -29,13 +29,19 @@ class Work(NamedTuple):
     """Requests under way at a server: when it was first seen, now, and at its restarts.
 
     `restarts` is how many of those the book knew of. Whether requests that were under way at one
-    were served is not known.
+    were served is not known. `told` is 0 where the server does not say what is under way.
     """
 
     begun: float = 0.0
     now: float = 0.0
     lost: float = 0.0
     restarts: float = 0.0
+    told: float = 0.0
+
+    @property
+    def carried(self) -> float:
+        """Return the most requests that were under way when it was first seen."""
+        return self.begun if self.told else math.inf
 
 
 class Account(NamedTuple):
@@ -91,26 +97,33 @@ class Ledger:
             self.since = now
 
     def add(
-        self, objective: Objective, server: str, new: Counts, working: float, restarts: float
+        self,
+        objective: Objective,
+        server: str,
+        new: Counts,
+        working: float | None,
+        restarts: float,
     ) -> None:
         """Add what a server counted since the round before.
 
-        `working` requests are under way; `restarts` is how often it has been restarted so far.
+        `working` requests are under way, None where that is not told; `restarts` is how often it
+        has been restarted so far.
         """
         known = self._accounts.get(server)
         if self.doubt and known is not None and restarts > known.work.restarts:
             self.begin_anew()  # what it counted meanwhile is lost with its counters
             known = None
-        account = known or Account(Work(working, working, 0.0, restarts))
+        told, working = float(working is not None), working or 0.0
+        account = known or Account(Work(working, working, 0.0, restarts, told))
         former = account.work
         lost = former.lost + (former.now if restarts > former.restarts else 0.0)
-        work = Work(former.begun, working, lost, restarts)
+        work = Work(former.begun, working, lost, restarts, former.told)
         counts = account.counts + new
         excluded = exclude(objective, counts, work.now, work.begun, work.lost)
         self._accounts[server] = Account(
             work,
             counts,
-            _risen(account.verdict, judge(objective, counts)),
+            _risen(account.verdict, judge(objective, counts, work.carried)),
             Excluded(*map(max, account.excluded, excluded)),
         )
 

@@ -409,10 +409,11 @@ def _verdict(case: _Case, window: str) -> Verdict | None:
     if case.objective.kind == "throughput":
         asked, kept, _ = case.ledger.spell.over(window, case.round.now)
         return Verdict(asked, kept, kept, kept)
+    census = case.round.census
     found = [
-        judge(case.objective, counts)
+        judge(case.objective, counts, census.carried(scope, window))
         for scope in case.group.scopes
-        if (counts := case.round.census.count(case.objective, scope, window)) is not None
+        if (counts := census.count(case.objective, scope, window)) is not None
     ]
     return sum(found, NO_VERDICT) if found else None
 
