@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from exporter import catalogue as c
 from exporter.derive.serving import hints
 from exporter.derive.serving.book import STEP, WINDOWS, Book, Entity
-from exporter.derive.serving.ledger import Ledger
+from exporter.derive.serving.ledger import Ledger, Reading
 from exporter.derive.serving.quantiles import estimate
 from exporter.derive.serving.tally import NO_VERDICT, Census, Scope, Verdict, is_bound, judge
 from exporter.objectives import Objective
@@ -76,6 +76,7 @@ class _Round(NamedTuple):
     """One round: the book and what is counted from it, when it is, seconds since the last one.
 
     `fresh` are those of whom there is a page now, `present` those on their server's last page.
+    Servers that are `awaited` have not been read since we began.
     """
 
     book: Book
@@ -84,6 +85,7 @@ class _Round(NamedTuple):
     passed: float
     fresh: frozenset[Entity]
     present: frozenset[Entity]
+    awaited: frozenset[str]
 
 
 class _Case(NamedTuple):
@@ -188,7 +190,7 @@ class Sla:
         self._look_around(book, view, now)
         census = Census(book, self._probed)
         fresh = frozenset(book.entities())
-        moment = _Round(book, census, now, passed, fresh, self._present)
+        moment = _Round(book, census, now, passed, fresh, self._present, frozenset(self._awaited))
         judged: dict[_Key, str] = {}
         for number, objective in enumerate(self._objectives):
             yield from _about(objective)
@@ -376,10 +378,10 @@ class Sla:
 
         A counter that falls back a little counts twice in Prometheus, with all its past. So what
         was counted here alone begins at zero, and what servers count is told once they have been
-        read again: then it is more than before.
+        read again: then it is more than before, or begins at zero where that is not certain.
         """
         for (number, _, _), ledger in self._ledgers.items():
-            ledger.doubt, ledger.breach = True, 0.0
+            ledger.doubt()
             if self._objectives[number].kind in {"availability", "throughput"}:
                 ledger.begin_anew()
             self._awaited |= ledger.servers
@@ -388,12 +390,12 @@ class Sla:
         """Give up waiting for servers that do not come back, and the counts that rest on them."""
         if now >= self._patient_until:
             for ledger in self._ledgers.values():
-                if ledger.doubt and not self._awaited.isdisjoint(ledger.servers):
+                if not self._awaited.isdisjoint(ledger.doubted & ledger.servers):
                     ledger.begin_anew()
             self._awaited.clear()
         if not self._awaited:
             for ledger in self._ledgers.values():
-                ledger.doubt = False
+                ledger.doubted.clear()
 
 
 def _identity(objective: Objective) -> str:
@@ -429,10 +431,12 @@ def _advance(case: _Case) -> None:
         if new is not None:
             ledger.begin(case.round.now)
             restarts = case.round.book.resets.get(scope.server, 0)
-            ledger.add(case.objective, scope.server, new, census.working(scope), restarts)
+            read = scope.server not in case.round.awaited
+            reading = Reading(case.round.now, census.working(scope), restarts, read)
+            ledger.add(case.objective, scope.server, new, reading)
         elif (missed := census.unmeasured(case.objective, scope, STEP)) is not None:
             ledger.begin(case.round.now)
-            ledger.leave_out(missed)
+            ledger.leave_out(scope.server, missed, case.round.now)
     ledger.settle(scope.server for scope in case.group.scopes)
 
 

@@ -356,6 +356,13 @@ def judge(objective: Objective, counts: Counts, carried: float = math.inf) -> Ve
     return Verdict(total, least, min(max(counts.likely, least), most), most)
 
 
+def is_certain(objective: Objective, counts: Counts) -> bool:
+    """Tell whether a latency's verdict leaves nothing open, however these have come together."""
+    requests = counts.requests
+    failed = objective.signal != "itl" and max(requests.failed, requests.broken) > 0
+    return not failed and counts.least == counts.most
+
+
 def _measured_failures(
     signal: str, counts: Counts, failures: float, carried: float
 ) -> tuple[float, float]:
