@@ -279,10 +279,7 @@ class Census:
 
     def _probes(self, objective: Objective, server: str, window: str) -> Counts | None:
         """Return the probes that count: of the kind that is asked for, or the best there is."""
-        wanted: str = objective.probe
-        if wanted == "auto":
-            kinds = self._probed.get(server, ())
-            wanted = "completion" if "completion" in kinds else "health"
+        wanted = probe_kind(objective, self._probed.get(server, ()))
         entity = Entity("", "", "", server)
         found = [
             (outcome == "success", number)
@@ -318,6 +315,20 @@ def _of_outcome(outcome: str, excluded: tuple[str, ...]) -> str:
 def is_served(outcome: str) -> bool:
     """Tell whether a request that ended so was served to its end."""
     return _of_outcome(outcome, ()) == "served"
+
+
+def is_failure(word: str, objective: Objective) -> bool:
+    """Tell whether an outcome, or an HTTP status, is a failure to an objective; a refusal is."""
+    if word[:1].isdigit():
+        return _of_code(word, objective.excluded_codes) == "broken"
+    return _of_outcome(word, objective.excluded_outcomes) in {"refused", "failed"}
+
+
+def probe_kind(objective: Objective, kinds: Iterable[str]) -> str:
+    """Return the kind of probe that counts, of those that there are: the one asked for, or best."""
+    if objective.probe != "auto":
+        return objective.probe
+    return "completion" if "completion" in kinds else "health"
 
 
 @lru_cache(maxsize=1024)
