@@ -619,6 +619,20 @@ def test_a_threshold_between_bounds_is_told_once_with_the_engines_flag(
     assert "\n" not in hint
 
 
+def test_a_page_with_ever_new_bounds_is_told_of_three_times_for_an_engine() -> None:
+    """It was told at each reading, and the memory of it grew for ever."""
+    server, other = Server("a"), Server("b", engine="tgi")
+    node = Node(promised(ttft_p95="< 200ms", ttft_p99="< 300ms"), server, other)
+    for number in range(20):
+        for one in node.servers:
+            one._bounds["ttft"] = (0.1, 1.0, 2.0 + number)
+            one.serve(5)
+        node.after()
+
+    assert len(node.hints) == 2 * 2 * 3
+    assert sum("(tgi)" in hint for hint in node.hints) == 6
+
+
 # ---------------------------------------------------------------- too little to say
 
 

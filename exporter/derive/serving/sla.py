@@ -55,6 +55,9 @@ BEAT = 4.5
 LONGEST_ROUND = 600.0
 """Seconds that one round can stand for; a daemon that was stopped for longer knows no more."""
 
+HINTS = 3
+"""Kinds of buckets of one engine that are told of for one objective; a page may make ever new."""
+
 GONE = 120.0
 """Seconds after which a server that is not on the board any more is not judged for itself."""
 
@@ -151,8 +154,8 @@ class Sla:
     """The part of serving that judges objectives; called once a round, after the book.
 
     `tell` gets a line for each objective and kind of buckets that have no bound at the threshold,
-    with what to do about it; it names one of the servers that have them. Counters begin at 0 with
-    the daemon unless `restore` brings them back.
+    three for an engine, with what to do about it; it names one of the servers that have them.
+    Counters begin at 0 with the daemon unless `restore` brings them back.
     """
 
     def __init__(
@@ -160,7 +163,7 @@ class Sla:
     ) -> None:
         self._objectives = tuple(objectives)
         self._tell = tell
-        self._told: set[tuple[str, ...]] = set()
+        self._told: dict[tuple[str, ...], set[tuple[float, ...]]] = {}
         self._ledgers: dict[_Key, Ledger] = {}
         self._states: dict[_Key, str] = {}
         self._probed: dict[str, dict[str, float]] = {}
@@ -337,9 +340,9 @@ class Sla:
     def _hint(self, objective: Objective, scope: Scope, bounds: Sequence[float]) -> None:
         """Tell once that a threshold is no bound of the buckets that a server, and others, have."""
         engine = scope.entities[0].engine
-        key = (objective.sla, objective.tier, objective.name, engine, *map(str, bounds))
-        if key not in self._told:
-            self._told.add(key)
+        told = self._told.setdefault((objective.sla, objective.tier, objective.name, engine), set())
+        if len(told) < HINTS and tuple(bounds) not in told:
+            told.add(tuple(bounds))
             self._tell(hints.unaligned(objective, scope.server, engine, bounds))
 
     # ------------------------------------------------------------ beyond our own end
