@@ -305,7 +305,7 @@ def _label(node: _Node) -> LabelRule:
         raise given["other"].wrong("only with words")
     return LabelRule(
         origin=given["from"].text(),
-        reading=given["as"].one_of(("status_class", "member")) if "as" in given else "",  # type: ignore[arg-type]
+        reading=given["as"].one_of(("status", "status_class", "member")) if "as" in given else "",  # type: ignore[arg-type]
         words={theirs: ours.text() for theirs, ours in words.items()},
         other=given["other"].text() if "other" in given else "",
     )

@@ -169,17 +169,17 @@ def test_refused_requests_are_failures() -> None:
 
 
 def test_codes_that_an_objective_does_not_exclude_are_failures() -> None:
-    """429 is the server's doing to whoever says so."""
+    """404 is the server's doing to whoever says so."""
 
     def at(t: float) -> list[Sample]:
-        codes = {"200": 90, "429": 60}
+        codes = {"200": 90, "404": 60}
         return [
             *page(t),
             *(c.LLM_HTTP_RESPONSES_TOTAL(n * t / 300, k, *WHO[2:]) for k, n in codes.items()),
         ]
 
-    strict = dataclasses.replace(ERRORS, excluded_codes=("404",))
-    assert cause(strict, at) == ("errors", "429: 40 %+ of requests")
+    strict = dataclasses.replace(ERRORS, excluded_codes=("422",))
+    assert cause(strict, at) == ("errors", "404: 40 %+ of requests")
     assert cause(ERRORS, at) == ("unknown", "")
 
 
