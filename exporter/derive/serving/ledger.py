@@ -188,7 +188,11 @@ class Ledger:
 
     def _left(self, server: str, account: Account, new: Excluded, now: float) -> Account:
         """Return an account that tells what was left out, as far as that is settled."""
-        new = Excluded(*(max(0.0, one - base) for one, base in zip(new, account.base, strict=True)))
+        if account.base is not NONE_LEFT_OUT:
+            new = Excluded(*(max(0.0, a - b) for a, b in zip(new, account.base, strict=True)))
+        if not any(new):
+            self._standing.pop(server, None)
+            return account
         stood = self._standing.setdefault(server, _Standing()).least(now, new)
         told = new._replace(client_abort=stood.client_abort, not_measured=stood.not_measured)
         return account._replace(excluded=Excluded(*map(max, account.excluded, told)))

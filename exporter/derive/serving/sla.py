@@ -19,7 +19,15 @@ from exporter.derive.serving import hints
 from exporter.derive.serving.book import STEP, WINDOWS, Book, Entity
 from exporter.derive.serving.ledger import Ledger, Reading
 from exporter.derive.serving.quantiles import estimate
-from exporter.derive.serving.tally import NO_VERDICT, Census, Scope, Verdict, is_bound, judge
+from exporter.derive.serving.tally import (
+    NO_VERDICT,
+    Census,
+    Counts,
+    Scope,
+    Verdict,
+    is_bound,
+    judge,
+)
 from exporter.objectives import Objective
 from exporter.samples import Metric, Sample, View
 
@@ -418,11 +426,19 @@ def _verdict(case: _Case, window: str) -> Verdict | None:
         return Verdict(asked, kept, kept, kept)
     census = case.round.census
     found = [
-        judge(case.objective, counts, census.carried(scope, window))
+        judge(case.objective, counts, _carried(case, scope, counts, window))
         for scope in case.group.scopes
         if (counts := census.count(case.objective, scope, window)) is not None
     ]
     return sum(found, NO_VERDICT) if found else None
+
+
+def _carried(case: _Case, scope: Scope, counts: Counts, window: str) -> float:
+    """Return how many were under way when a window began, where that makes a difference."""
+    failures = counts.requests.failed or counts.requests.broken
+    if case.objective.signal != "ttft" or not failures:
+        return math.inf
+    return case.round.census.carried(scope, window)
 
 
 def _advance(case: _Case) -> None:
