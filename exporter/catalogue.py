@@ -840,6 +840,12 @@ LLM_KV_CACHE_CAPACITY_TOKENS = Metric(
     "llm_kv_cache_capacity_tokens", "gauge", "Tokens that the KV cache can hold.",
     _LLM, SERVING, "", "experimental",
 )  # fmt: skip
+LLM_KV_CACHE_INFO = Metric(
+    "llm_kv_cache_info", "info",
+    "The type that the KV cache is stored in, in the engine's word (fp8_e4m3, ...); auto: that of"
+    " the model.",
+    (*_LLM, "dtype"), SERVING, "", "experimental",
+)  # fmt: skip
 LLM_ESTIMATED_GPU_FLOPS_TOTAL = Metric(
     "llm_estimated_gpu_flops_total", "counter",
     "Floating-point operations of each GPU as the engine itself estimates them (with data-parallel"

@@ -431,6 +431,19 @@ def test_kv_usage_is_a_plain_mean_where_capacity_is_unknown(blocks: str) -> None
     assert value(translate(KV + blocks), c.LLM_KV_CACHE_USAGE_RATIO) == pytest.approx(0.5)
 
 
+def test_the_type_of_the_kv_cache_is_told() -> None:
+    """Once for all ranks; the page names no model there, so it is the page's only one."""
+    running = 'vllm:num_requests_running{engine="0",model_name="m"} 1\n'
+    config = 'vllm:cache_config_info{{cache_dtype="fp8_e4m3",engine="{0}"}} 1.0\n'
+    samples = translate(running + config.format(0) + config.format(1))
+    assert value(samples, c.LLM_KV_CACHE_INFO, model_name="m", dtype="fp8_e4m3") == 1
+
+
+def test_a_kv_cache_of_untold_type_is_not_told() -> None:
+    """Pages that leave the type out say nothing of it."""
+    assert not names(translate(KV + BLOCKS.format(0, 300)), c.LLM_KV_CACHE_INFO, "dtype")
+
+
 def test_models_of_one_server_are_kept_apart() -> None:
     """Series with different model names do not mix."""
     text = 'vllm:num_requests_running{{engine="0",model_name="{0}"}} {1}\n'

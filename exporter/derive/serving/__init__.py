@@ -84,7 +84,7 @@ def serving(
     return Derivation(
         name=NAME,
         group=c.SERVING,
-        inputs=tuple(dict.fromkeys((*book.INPUTS, *sla.INPUTS, *node.INPUTS))),
+        inputs=tuple(dict.fromkeys((*book.INPUTS, *efficiency.INPUTS, *sla.INPUTS, *node.INPUTS))),
         outputs=tuple(dict.fromkeys(outputs)),
         function=run,
         memory=run.memory,
