@@ -950,7 +950,9 @@ LLM_NODE_LATENCY_QUANTILE_UPPER_SECONDS = Metric(
     _NODE_SIGNAL, SERVING, "seconds", "experimental",
 )  # fmt: skip
 LLM_REQUESTS_PER_SECOND = Metric(
-    "llm_requests_per_second", "gauge", "Requests that ended, for each second of a window.",
+    "llm_requests_per_second", "gauge",
+    "Requests that were served to their end, for each second of a window; where the engine does not"
+    " tell outcomes, all that ended.",
     (*_LLM, "window"), SERVING, "", "experimental",
 )  # fmt: skip
 LLM_INPUT_TOKENS_PER_SECOND = Metric(
@@ -1092,14 +1094,16 @@ SLA_THRESHOLD_TOKENS_PER_SECOND = Metric(
 )  # fmt: skip
 SLA_THRESHOLD_ALIGNED = Metric(
     "sla_threshold_aligned", "gauge",
-    "1 if the threshold is a bound of the engine's buckets, so that compliance is exact; 0 if it"
-    " lies between two and compliance has bounds.",
+    "1 if the threshold is a bound of all the engines' buckets, so that these leave nothing open; 0"
+    " if it lies between two bounds of any and compliance is an interval. Failures that may have"
+    " been measured make it one in either case.",
     _SLA, SLA, "", "experimental",
 )  # fmt: skip
 SLA_MEASURED_SECONDS = Metric(
     "sla_measured_seconds", "gauge",
-    "The time that the objective's share of events stays below, over a window (a quantile, by"
-    " interpolation).",
+    "The time that the objective's share of the events stays below, of those that were measured,"
+    " over a window (a quantile, by interpolation). Failed requests have no time: it may keep the"
+    " threshold while the objective, which counts them as bad, is violated.",
     (*_SLA, "window"), SLA, "seconds", "experimental",
 )  # fmt: skip
 SLA_MEASURED_RATIO = Metric(
@@ -1157,13 +1161,15 @@ SLA_GOOD_EVENTS_TOTAL = Metric(
 SLA_POSSIBLY_GOOD_EVENTS_TOTAL = Metric(
     "sla_possibly_good_events_total", "counter",
     "Of these, those that may have been good: all but the certainly bad. Equal to"
-    " sla_good_events_total where the threshold is a bound.",
+    " sla_good_events_total where the threshold is a bound of the buckets and it is known which"
+    " failures were measured.",
     _SLA, SLA, "", "experimental",
 )  # fmt: skip
 SLA_EXCLUDED_EVENTS_TOTAL = Metric(
     "sla_excluded_events_total", "counter",
     "Events that were left out of an objective, by reason (client_abort, client_error,"
-    " not_measured, restart: under way when the server was restarted).",
+    " not_measured, restart: under way when the server was restarted). The first and the third are"
+    " told when that has stood for a minute.",
     (*_SLA, "reason"), SLA, "", "experimental",
 )  # fmt: skip
 SLA_ERROR_BUDGET_REMAINING_RATIO = Metric(
@@ -1190,8 +1196,8 @@ SLA_BREACH_SECONDS_TOTAL = Metric(
 SLA_BREACH_CAUSE = Metric(
     "sla_breach_cause", "gauge",
     "While an objective is violated: the top contributor that can be seen (queue, prefill,"
-    " preemption, kv_cache_full, gpu_throttled, link_errors, errors, stall, unknown), with the"
-    " evidence in words.",
+    " preemption, kv_cache_full, gpu_throttled, link_errors, errors, unreachable, stall, unknown),"
+    " with the evidence in words.",
     (*_SLA, "cause", "evidence"), SLA, "", "experimental",
 )  # fmt: skip
 SLA_WINDOW_FILLED_RATIO = Metric(

@@ -21,6 +21,7 @@ TTFT = Objective("chat", "ttft_p95", "latency", "ttft", 0.95, 0.5, window="5m")
 ITL = dataclasses.replace(TTFT, name="itl_p95", signal="itl", threshold=0.05)
 ERRORS = Objective("chat", "error_rate", "error_rate", "error_rate", 0.999, window="5m")
 RATE = Objective("chat", "min_tps", "throughput", "output_tokens", 0.95, 10_000, window="5m")
+UPTIME = Objective("chat", "uptime", "availability", "uptime", 0.999, window="5m")
 WHO = entity()
 
 Page = Callable[[float], list[Sample]]
@@ -140,6 +141,86 @@ def test_a_stalled_server_explains_everything() -> None:
 
     for objective in (TTFT, ITL, ERRORS):
         assert cause(objective, at) == ("stall", "requests wait, no progress for a minute")
+
+
+@pytest.mark.parametrize(
+    ("objective", "errors", "queue", "found"),
+    [
+        (TTFT, 0.1, 0.9, ("errors", "error: 5 %+ of requests")),
+        (TTFT, 0.03, 0.9, ("queue", "80 %+ of the time is waiting")),
+        (TTFT, 0.03, 0.0, ("errors", "error: 1 %+ of requests")),
+        (TTFT, 0.01, 0.0, ("unknown", "")),
+        (ITL, 0.1, 0.0, ("unknown", "")),  # a failed request is no gap
+    ],
+)
+def test_failures_that_a_latency_counts_as_bad_are_named(
+    objective: Objective, errors: float, queue: float, found: tuple[str, str]
+) -> None:
+    """Of a p95 one of twenty may be bad: that many failures break it, whatever the queue."""
+    assert cause(objective, lambda t: page(t, errors=errors, queue=queue)) == found
+
+
+def test_refused_requests_are_failures() -> None:
+    def at(t: float) -> list[Sample]:
+        refused = c.LLM_REQUESTS_TOTAL(0.2 * t, *WHO[:2], "rejected", *WHO[2:])
+        return [*page(t), refused]
+
+    assert cause(TTFT, at) == ("errors", "rejected: 5 %+ of requests")
+
+
+def test_codes_that_an_objective_does_not_exclude_are_failures() -> None:
+    """404 is the server's doing to whoever says so."""
+
+    def at(t: float) -> list[Sample]:
+        codes = {"200": 90, "404": 60}
+        return [
+            *page(t),
+            *(c.LLM_HTTP_RESPONSES_TOTAL(n * t / 300, k, *WHO[2:]) for k, n in codes.items()),
+        ]
+
+    strict = dataclasses.replace(ERRORS, excluded_codes=("422",))
+    assert cause(strict, at) == ("errors", "404: 40 %+ of requests")
+    assert cause(ERRORS, at) == ("unknown", "")
+
+
+def probed(t: float, failed: float, kind: str = "health", server: str = "a") -> list[Sample]:
+    return [
+        c.LLM_PROBES_TOTAL(t / 10 * (1 - failed), server, kind, "success"),
+        c.LLM_PROBES_TOTAL(t / 10 * failed, server, kind, "failure"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("at", "found"),
+    [
+        (lambda t: probed(t, 0.5), ("unreachable", "health: 40 %+ of probes of a server fail")),
+        (
+            lambda t: [*page(t, errors=0.03), *probed(t, 0.5)],
+            ("unreachable", "health: 40 %+ of probes of a server fail"),
+        ),
+        (
+            lambda t: [*page(t), *probed(t, 0), *probed(t, 0.3, "completion")],
+            ("unreachable", "completion: 20 %+ of probes of a server fail"),
+        ),
+        (
+            lambda t: [*page(t), *probed(t, 0.01), *probed(t, 1.0, server="b")],
+            ("unreachable", "health: 80 %+ of probes of a server fail"),
+        ),
+    ],
+)
+def test_an_uptime_is_explained_by_the_probes_that_failed(at: Page, found: tuple[str, str]) -> None:
+    """A server that is down was unknown, one that answers was blamed for one failed request."""
+    assert cause(UPTIME, at) == found
+
+
+def test_only_the_probes_of_servers_that_are_meant_count() -> None:
+    def at(t: float) -> list[Sample]:
+        return [*page(t), *probed(t, 0.1), *page(t, entity("b", "x")), *probed(t, 0.9, server="b")]
+
+    chosen = dataclasses.replace(UPTIME, servers=("a",))
+    model = dataclasses.replace(UPTIME, per="model")
+    found = causes(at, Broken(UPTIME, server="a"), Broken(chosen), Broken(model, "x"))
+    assert [one[1].partition(" %")[0] for one in found] == ["health: 5", "health: 5", "health: 80"]
 
 
 def test_failures_that_only_show_in_http_are_named_by_their_code() -> None:

@@ -90,6 +90,7 @@ class Book:
         self._homes: dict[str, Track] = {}
         self._spots: dict[_Series, tuple[Track, Spot]] = {}
         self._rows: dict[tuple[_Series, str], list[_Row]] = {}
+        self._left: dict[Entity, list[tuple[Track, int]]] | None = None
         self._now = 0.0
         self.resets: dict[str, int] = {}
         self.anomalies: dict[Anomaly, int] = {}
@@ -151,7 +152,7 @@ class Book:
 
     def _index(self) -> None:
         """Note where each series is kept, and who the entities are."""
-        self._spots, self._homes, self._rows = {}, {}, {}
+        self._spots, self._homes, self._rows, self._left = {}, {}, {}, None
         for track in self._tracks.values():
             for series, spot in track.spots.items():
                 self._spots[series] = track, spot
@@ -171,6 +172,28 @@ class Book:
     def known(self) -> list[Entity]:
         """Return who has served within the last hour, whether or not there is a page now."""
         return self._entities_of(self._tracks)
+
+    def former(self) -> list[Entity]:
+        """Return who is on its server's page no more, and did something within the last hour."""
+        if self._left is None:
+            self._left, here = {}, set(self.known())
+            for (metric, labels), (track, spot) in self._spots.items():
+                if metric.kind == "gauge" or "model_name" not in metric.labels:
+                    continue
+                who = Entity(*(labels[metric.labels.index(name)] for name in _WHO))
+                if who not in here:
+                    count = spot.at + len(spot.bounds)
+                    self._left.setdefault(who, []).append((track, count))
+        return [who for who, places in self._left.items() if self._has_grown(places)]
+
+    def _has_grown(self, places: Iterable[tuple[Track, int]]) -> bool:
+        rows = ((track.grown("1h", self._now), at) for track, at in places)
+        return any(grown is not None and grown[at] > 0 for grown, at in rows)
+
+    def listed(self, view: View) -> set[str]:
+        """Return the servers whose source is on the board, even if it fails."""
+        names = {source.name for source in view.sources}
+        return {track.server for name, track in self._tracks.items() if name in names}
 
     def _entities_of(self, names: Iterable[str]) -> list[Entity]:
         return [entity for name in names for entity in self._tracks[name].entities]

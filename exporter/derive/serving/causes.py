@@ -13,14 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import Protocol
 
 from exporter import catalogue as c
-from exporter.derive.serving.book import WINDOWS, Book
+from exporter.derive.serving.book import WINDOWS, Book, Entity
 from exporter.derive.serving.node import Node
 from exporter.derive.serving.stalls import Stalls
-from exporter.derive.serving.tally import FAILED, SIGNALS, TURNED_AWAY
+from exporter.derive.serving.tally import SIGNALS, is_failure, probe_kind
 from exporter.objectives import Objective
 from exporter.samples import Metric, Sample, View
 
@@ -38,7 +37,11 @@ CAPPED_SHARE = 0.5
 
 PREEMPTED_SHARE = 0.01
 ERROR_SHARE = 0.001
-"""Share of failed requests that explains an error rate, or failed probes."""
+"""Share of failed requests that explains an error rate, or retries that fail."""
+
+PART = 0.5
+"""Share of the bad requests that a latency allows which failures must have to be a cause at all;
+where they alone are more than it allows they come first."""
 
 FAILING_SHARE = 0.2
 """The same for a throughput that is too low: requests that fail are not served."""
@@ -87,7 +90,7 @@ class Causes:
         for violation in self._violated():
             objective = violation.objective
             about = violation.model_name, violation.server
-            cause, evidence = find(_Scene(book, self._node, self._stalls, violation))
+            cause, evidence = find(_Scene(book, self._node, self._stalls, violation, view))
             labels = objective.sla, objective.name, objective.tier, *about
             yield c.SLA_BREACH_CAUSE(1.0, *labels, cause, evidence)
 
@@ -95,7 +98,9 @@ class Causes:
 class _Scene:
     """What can be seen of the servers that an objective is about, over its window."""
 
-    def __init__(self, book: Book, node: Node, stalls: Stalls, violation: Violation) -> None:
+    def __init__(
+        self, book: Book, node: Node, stalls: Stalls, violation: Violation, view: View
+    ) -> None:
         objective = self.objective = violation.objective
         self.window = objective.window
         self.entities = [
@@ -109,6 +114,26 @@ class _Scene:
         self.stalled = not stalls.stalled().isdisjoint(self.entities)
         self._book = book
         self._node = node
+        self._violation = violation
+        self._view = view
+
+    def probes(self) -> Iterator[tuple[str, float, float]]:
+        """Yield the kind of probe that counts, probes, and failed ones, of each server meant."""
+        kinds: dict[str, set[str]] = {}
+        for sample in self._view.samples(c.LLM_PROBES_TOTAL):
+            kinds.setdefault(sample.labels[0], set()).add(sample.labels[1])
+        for server in filter(self._is_meant, kinds):
+            kind, who = probe_kind(self.objective, kinds[server]), Entity("", "", "", server)
+            told = self._book.by(c.LLM_PROBES_TOTAL, who, "outcome", self.window, kind=kind)
+            yield kind, sum(told.values()), told.get("failure", 0.0)
+
+    def _is_meant(self, server: str) -> bool:
+        """Tell whether a server is, by the models that it served last; none if it never told."""
+        objective, model = self.objective, self._violation.model_name
+        models = [one.model_name for one in self._book.known() if one.server == server] or [""]
+        return self._violation.server in ("", server) and any(
+            objective.selects(name, server) and model in ("", name) for name in models
+        )
 
     def rise(self, metric: Metric) -> float:
         """Return by how much a counter rose, over all that are meant; what is unknown adds 0."""
@@ -201,8 +226,25 @@ def _stall(scene: _Scene) -> str:
     return "requests wait, no progress for a minute" if scene.stalled else ""
 
 
+def _unreachable(scene: _Scene) -> str:
+    """Name the kind of probe of which the largest share failed."""
+    found = [(failed / number, kind) for kind, number, failed in scene.probes() if failed]
+    if not found:
+        return ""
+    share, kind = max(found)
+    return f"{kind}: {step(share)} of probes of a server fail"
+
+
 def _errors(scene: _Scene) -> str:
     return _failures(scene, ERROR_SHARE)
+
+
+def _offered(scene: _Scene) -> str:
+    return _failures(scene, 1 - scene.objective.target)
+
+
+def _partly(scene: _Scene) -> str:
+    return _failures(scene, PART * (1 - scene.objective.target))
 
 
 def _failing(scene: _Scene) -> str:
@@ -212,19 +254,11 @@ def _failing(scene: _Scene) -> str:
 def _failures(scene: _Scene, least: float) -> str:
     """Name the largest kind of failure, if failures are so large a share."""
     for told in (scene.ends(), scene.codes()):
-        failures = {word: number for word, number in told.items() if _is_failure(word)}
-        if failures and sum(failures.values()) >= least * sum(told.values()) > 0:
+        failures = {w: n for w, n in told.items() if n and is_failure(w, scene.objective)}
+        if failures and sum(failures.values()) >= (least - _SLACK) * sum(told.values()):
             word = max(failures, key=lambda one: failures[one])
             return f"{word}: {step(failures[word] / sum(told.values()))} of requests"
     return ""
-
-
-def _is_failure(word: str) -> bool:
-    return (
-        word.startswith("5")
-        or word == TURNED_AWAY
-        or any(fnmatchcase(word, pattern) for pattern in FAILED)
-    )
 
 
 def _heat(scene: _Scene) -> str:
@@ -292,11 +326,14 @@ def _interrupted(scene: _Scene) -> str:
 _FIRST = ("ttft", "queue", "e2e")
 _TOKENS = ("tpot", "itl", "throughput")
 _TIMES = (*_FIRST, *_TOKENS)
-_ANSWERS = ("error_rate", "availability", "retry_success")
+_REQUESTS = (*_FIRST, "tpot")
+_ANSWERS = ("error_rate", "retry_success")
 
 CHECKS: Sequence[Check] = (
-    Check("stall", (*_TIMES, *_ANSWERS), _stall),
+    Check("stall", (*_TIMES, *_ANSWERS, "availability"), _stall),
+    Check("unreachable", ("availability",), _unreachable),
     Check("errors", _ANSWERS, _errors),
+    Check("errors", _REQUESTS, _offered),
     Check("gpu_throttled", _TIMES, _heat),
     Check("link_errors", _TIMES, _links),
     Check("preemption", ("tpot", "itl"), _preempted),
@@ -306,6 +343,7 @@ CHECKS: Sequence[Check] = (
     Check("prefill", ("ttft", "e2e"), _prompts),
     Check("prefill", _TOKENS, _interrupted),
     Check("errors", ("throughput",), _failing),
+    Check("errors", _REQUESTS, _partly),
     Check("gpu_throttled", _TIMES, _power),
 )
 """What is looked at, in this order; the first that finds evidence names the cause."""

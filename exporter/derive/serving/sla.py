@@ -17,10 +17,17 @@ from typing import Any, NamedTuple
 from exporter import catalogue as c
 from exporter.derive.serving import hints
 from exporter.derive.serving.book import STEP, WINDOWS, Book, Entity
-from exporter.derive.serving.demand import LONGEST_STEP, Pace
-from exporter.derive.serving.ledger import Ledger
+from exporter.derive.serving.ledger import Ledger, Reading
 from exporter.derive.serving.quantiles import estimate
-from exporter.derive.serving.tally import NO_VERDICT, Census, Scope, Verdict, is_bound, judge
+from exporter.derive.serving.tally import (
+    NO_VERDICT,
+    Census,
+    Counts,
+    Scope,
+    Verdict,
+    is_bound,
+    judge,
+)
 from exporter.objectives import Objective
 from exporter.samples import Metric, Sample, View
 
@@ -54,6 +61,15 @@ STATES = ("met", "violated", "undetermined")
 BEAT = 4.5
 """Seconds for which nothing is judged anew, unless a server comes, goes or is restarted."""
 
+LONGEST_ROUND = 600.0
+"""Seconds that one round can stand for; a daemon that was stopped for longer knows no more."""
+
+HINTS = 3
+"""Kinds of buckets of one engine that are told of for one objective; a page may make ever new."""
+
+GONE = 120.0
+"""Seconds after which a server that is not on the board any more is not judged for itself."""
+
 PATIENCE = 120.0
 """Seconds after a start for which a server that has not been seen again keeps its counters."""
 
@@ -69,12 +85,19 @@ class _Group(NamedTuple):
 
 
 class _Round(NamedTuple):
-    """One round: the book and what is counted from it, when it is, seconds since the last one."""
+    """One round: the book and what is counted from it, when it is, seconds since the last one.
+
+    `fresh` are those of whom there is a page now, `present` those on their server's last page.
+    Servers that are `awaited` have not been read since we began.
+    """
 
     book: Book
     census: Census
     now: float
     passed: float
+    fresh: frozenset[Entity]
+    present: frozenset[Entity]
+    awaited: frozenset[str]
 
 
 class _Case(NamedTuple):
@@ -140,8 +163,8 @@ class Sla:
     """The part of serving that judges objectives; called once a round, after the book.
 
     `tell` gets a line for each objective and kind of buckets that have no bound at the threshold,
-    with what to do about it; it names one of the servers that have them. Counters begin at 0 with
-    the daemon unless `restore` brings them back.
+    three for an engine, with what to do about it; it names one of the servers that have them.
+    Counters begin at 0 with the daemon unless `restore` brings them back.
     """
 
     def __init__(
@@ -149,11 +172,14 @@ class Sla:
     ) -> None:
         self._objectives = tuple(objectives)
         self._tell = tell
-        self._told: set[tuple[str, ...]] = set()
+        self._told: dict[tuple[str, ...], set[tuple[float, ...]]] = {}
         self._ledgers: dict[_Key, Ledger] = {}
         self._states: dict[_Key, str] = {}
         self._probed: dict[str, dict[str, float]] = {}
+        self._probes: dict[str, str] = {}
         self._homes: dict[str, tuple[Entity, ...]] = {}
+        self._present: frozenset[Entity] = frozenset()
+        self._listed: dict[str, float] = {}
         self._subject: object = None
         self._said: tuple[Sample, ...] = ()
         self._now: float | None = None
@@ -170,11 +196,13 @@ class Sla:
         return self._said
 
     def _round(self, book: Book, view: View, now: float) -> Iterator[Sample]:
-        passed = 0.0 if self._now is None else min(max(0.0, now - self._now), LONGEST_STEP)
+        passed = 0.0 if self._now is None else min(max(0.0, now - self._now), LONGEST_ROUND)
         self._now = now
         self._awaited.difference_update(book.servers())
         self._look_around(book, view, now)
-        moment = _Round(book, Census(book, self._probed), now, passed)
+        census = Census(book, self._probed)
+        fresh = frozenset(book.entities())
+        moment = _Round(book, census, now, passed, fresh, self._present, frozenset(self._awaited))
         judged: dict[_Key, str] = {}
         for number, objective in enumerate(self._objectives):
             yield from _about(objective)
@@ -199,23 +227,40 @@ class Sla:
     # ------------------------------------------------------------ who is judged
 
     def _look_around(self, book: Book, view: View, now: float) -> None:
-        """Note which models are where, and which servers are probed how."""
+        """Note which models are where, or were, and which servers are probed how."""
+        self._present = frozenset(book.known())
         homes: dict[str, list[Entity]] = {}
-        for entity in book.known():
+        for entity in (*book.known(), *book.former()):
             homes.setdefault(entity.server, []).append(entity)
-        for sample in view.samples(c.LLM_PROBES_TOTAL):
-            server, kind, _ = sample.labels
-            self._probed.setdefault(server, {})[kind] = now
+        for source in view.sources:
+            for at in source.batch.shape.families.get(c.LLM_PROBES_TOTAL, ()):
+                server, kind, _ = source.batch.shape.labels[at]
+                self._probed.setdefault(server, {})[kind] = now
+                self._probes[server] = source.name
         for server, kinds in list(self._probed.items()):
             if now - max(kinds.values()) > WINDOWS[LIVE]:
-                del self._probed[server]
+                del self._probed[server], self._probes[server]
         # Whose page is gone for an hour is still judged by its probes.
         former, self._homes = self._homes, {server: tuple(of) for server, of in homes.items()}
         for server in self._probed:
             self._homes.setdefault(server, former.get(server, ()))
+        self._look_at_board(book, view, now)
+
+    def _look_at_board(self, book: Book, view: View, now: float) -> None:
+        """Note when each server was on the board last; one that fails is."""
+        names = {source.name for source in view.sources}
+        listed = book.listed(view) | {one for one, name in self._probes.items() if name in names}
+        self._listed = {
+            server: now if server in listed else self._listed.get(server, now)
+            for server in self._homes
+        }
 
     def _groups(self, objective: Objective) -> list[_Group]:
-        """Return who is judged together; where all are, always one group."""
+        """Return who is judged together; where all are, always one group.
+
+        What was done within the last hour counts, by whomever: a server that is gone, or serves
+        another model now. For itself a server is judged only as long as it is on the board.
+        """
         parts = [part for server in sorted(self._homes) for part in self._parts(objective, server)]
         match objective.per:
             case "all":
@@ -227,13 +272,20 @@ class Sla:
                     for name in names
                 ]
             case "server":
-                return [_Group("", one.server, (one,)) for one in self._scopes(parts)]
+                return [
+                    _Group("", one.server, (one,))
+                    for one in self._scopes(parts)
+                    if self._now is None or self._now - self._listed[one.server] <= GONE
+                ]
 
     def _parts(self, objective: Objective, server: str) -> Iterator[_Part]:
         """Yield the selected models of a server; of a server that is only probed, none is known."""
         entities = self._homes[server]
-        if objective.kind == "availability" and server not in self._probed:
-            return
+        if objective.kind == "availability":
+            if server not in self._probed:
+                return
+            # Probes are of the server as it is: none is of a model that it served before.
+            entities = tuple(filter(self._present.__contains__, entities)) or entities
         if not entities and objective.selects("", server):
             yield "", server, ()
         for name in dict.fromkeys(entity.model_name for entity in entities):
@@ -298,9 +350,9 @@ class Sla:
     def _hint(self, objective: Objective, scope: Scope, bounds: Sequence[float]) -> None:
         """Tell once that a threshold is no bound of the buckets that a server, and others, have."""
         engine = scope.entities[0].engine
-        key = (objective.sla, objective.tier, objective.name, engine, *map(str, bounds))
-        if key not in self._told:
-            self._told.add(key)
+        told = self._told.setdefault((objective.sla, objective.tier, objective.name, engine), set())
+        if len(told) < HINTS and tuple(bounds) not in told:
+            told.add(tuple(bounds))
             self._tell(hints.unaligned(objective, scope.server, engine, bounds))
 
     # ------------------------------------------------------------ beyond our own end
@@ -339,10 +391,10 @@ class Sla:
 
         A counter that falls back a little counts twice in Prometheus, with all its past. So what
         was counted here alone begins at zero, and what servers count is told once they have been
-        read again: then it is more than before.
+        read again: then it is more than before, or begins at zero where that is not certain.
         """
         for (number, _, _), ledger in self._ledgers.items():
-            ledger.doubt, ledger.breach = True, 0.0
+            ledger.doubt()
             if self._objectives[number].kind in {"availability", "throughput"}:
                 ledger.begin_anew()
             self._awaited |= ledger.servers
@@ -351,12 +403,12 @@ class Sla:
         """Give up waiting for servers that do not come back, and the counts that rest on them."""
         if now >= self._patient_until:
             for ledger in self._ledgers.values():
-                if ledger.doubt and not self._awaited.isdisjoint(ledger.servers):
+                if not self._awaited.isdisjoint(ledger.doubted & ledger.servers):
                     ledger.begin_anew()
             self._awaited.clear()
         if not self._awaited:
             for ledger in self._ledgers.values():
-                ledger.doubt = False
+                ledger.doubted.clear()
 
 
 def _identity(objective: Objective) -> str:
@@ -372,12 +424,21 @@ def _verdict(case: _Case, window: str) -> Verdict | None:
     if case.objective.kind == "throughput":
         asked, kept, _ = case.ledger.spell.over(window, case.round.now)
         return Verdict(asked, kept, kept, kept)
+    census = case.round.census
     found = [
-        judge(case.objective, counts)
+        judge(case.objective, counts, _carried(case, scope, counts, window))
         for scope in case.group.scopes
-        if (counts := case.round.census.count(case.objective, scope, window)) is not None
+        if (counts := census.count(case.objective, scope, window)) is not None
     ]
     return sum(found, NO_VERDICT) if found else None
+
+
+def _carried(case: _Case, scope: Scope, counts: Counts, window: str) -> float:
+    """Return how many were under way when a window began, where that makes a difference."""
+    failures = counts.requests.failed or counts.requests.broken
+    if case.objective.signal != "ttft" or not failures:
+        return math.inf
+    return case.round.census.carried(scope, window)
 
 
 def _advance(case: _Case) -> None:
@@ -391,26 +452,29 @@ def _advance(case: _Case) -> None:
         if new is not None:
             ledger.begin(case.round.now)
             restarts = case.round.book.resets.get(scope.server, 0)
-            ledger.add(case.objective, scope.server, new, census.working(scope), restarts)
+            read = scope.server not in case.round.awaited
+            reading = Reading(case.round.now, census.working(scope), restarts, read)
+            ledger.add(case.objective, scope.server, new, reading)
         elif (missed := census.unmeasured(case.objective, scope, STEP)) is not None:
             ledger.begin(case.round.now)
-            ledger.leave_out(missed)
+            ledger.leave_out(scope.server, missed, case.round.now)
     ledger.settle(scope.server for scope in case.group.scopes)
 
 
 def _advance_time(case: _Case) -> None:
-    """Add the seconds since the round before to the time with demand, if there was any."""
-    ledger, (book, _, now, passed) = case.ledger, case.round
-    entities = {entity for scope in case.group.scopes for entity in scope.entities}
-    ledger.paces = {entity: ledger.paces.get(entity) or Pace() for entity in entities}
-    for entity, pace in ledger.paces.items():
-        pace.step(case.objective, book, entity, now)
-    paces = ledger.paces.values()
-    if any(pace.known for pace in paces):
-        ledger.begin(now)
-    if passed and any(pace.demand(now) for pace in paces):
-        rate = sum(pace.rate(now) for pace in paces)
-        new = ledger.spell.add(now, passed, rate, case.objective.threshold or 0.0)
+    """Add the rounds that are known by now to the time with demand, if there was any."""
+    ledger, moment = case.ledger, case.round
+    who = {
+        one: one in moment.fresh
+        for scope in case.group.scopes
+        for one in scope.entities
+        if one in moment.present
+    }
+    ledger.paces.step(case.objective, moment.book, who, (moment.now, moment.passed))
+    if ledger.paces.known:
+        ledger.begin(moment.now)
+    for at, seconds, rate in ledger.paces.judged():
+        new = ledger.spell.add(at, seconds, rate, case.objective.threshold or 0.0)
         ledger.add_time(new.asked, new.kept)
 
 

@@ -13,13 +13,16 @@ How failures and a histogram go together differs, and what is not known makes an
   the events are n + F - k. Compliance is at most that where the measured failures were late ones,
   and at least that where all of them were in time.
 - Histograms that are fed at the end of a request (e2e, queue) hold n - served failures: k is known.
-  Of tpot only the least is (requests of one token have no tpot); of ttft nothing, for requests that
-  are under way have a first token and no outcome yet.
+  Of tpot only the least is (requests of one token have no tpot).
+- Of ttft the most is, where each request that ended has a first token: of n first tokens as many as
+  were served are of served requests, but for those whose first token came before the window. They
+  were under way then, so no more of them are than were ever under way at once.
 - itl counts gaps between tokens. A failed request is no gap: it is not added.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -160,7 +163,8 @@ class Census:
         self._probed = probed
         self._histograms: dict[tuple[str, Scope, str], list[Increase]] = {}
         self._pools: dict[tuple[str, tuple[Scope, ...], str], Increase | None] = {}
-        self._working: dict[Scope, float] = {}
+        self._working: dict[Scope, float | None] = {}
+        self._carried: dict[tuple[Scope, str], float] = {}
         self._requests: dict[tuple[object, ...], Requests | None] = {}
 
     def count(self, objective: Objective, scope: Scope, window: str) -> Counts | None:
@@ -210,16 +214,32 @@ class Census:
         requests = self._of_clients(objective, scope, window)
         return None if requests is None else requests.served + requests.failed
 
-    def working(self, scope: Scope) -> float:
-        """Return how many requests are under way."""
-        found = self._working.get(scope)
-        if found is None:
-            found = self._working[scope] = sum(
-                self._book.latest(family, entity) or 0.0
+    def working(self, scope: Scope) -> float | None:
+        """Return how many requests are under way; None if that is not told."""
+        if scope not in self._working:
+            told = [
+                value
                 for entity in scope.entities
                 for family in (c.LLM_ACTIVE_REQUESTS, c.LLM_WAITING_REQUESTS)
-            )
+                if (value := self._book.latest(family, entity)) is not None
+            ]
+            self._working[scope] = sum(told) if told else None
+        return self._working[scope]
+
+    def carried(self, scope: Scope, window: str) -> float:
+        """Return the most requests that were ever under way in a window; inf if it is not told."""
+        key = scope, window
+        found = self._carried.get(key)
+        if found is None:
+            found = self._carried[key] = sum(self._most(one, window) for one in scope.entities)
         return found
+
+    def _most(self, entity: Entity, window: str) -> float:
+        active = self._book.gauge(c.LLM_ACTIVE_REQUESTS, entity, window)
+        waiting = self._book.gauge(c.LLM_WAITING_REQUESTS, entity, window)
+        if active is None:
+            return math.inf
+        return active.maximum + (waiting.maximum if waiting is not None else 0.0)
 
     def _of_clients(self, objective: Objective, scope: Scope, window: str) -> Requests | None:
         """Return the requests by outcome and by status; None if neither is told."""
@@ -232,8 +252,8 @@ class Census:
                 for outcome, number in ends.items():
                     name = _of_outcome(outcome, outcomes)
                     found[name] = found.get(name, 0.0) + number
-            if scope.whole and scope.entities:
-                entity = scope.entities[0]
+            # By engine, once: of a server that was restarted with another one there are two.
+            for entity in {one.engine: one for one in scope.entities if scope.whole}.values():
                 answers = self._book.by(c.LLM_HTTP_RESPONSES_TOTAL, entity, "code", window)
                 for code, number in answers.items():
                     name = _of_code(code, codes)
@@ -266,10 +286,7 @@ class Census:
 
     def _probes(self, objective: Objective, server: str, window: str) -> Counts | None:
         """Return the probes that count: of the kind that is asked for, or the best there is."""
-        wanted: str = objective.probe
-        if wanted == "auto":
-            kinds = self._probed.get(server, ())
-            wanted = "completion" if "completion" in kinds else "health"
+        wanted = probe_kind(objective, self._probed.get(server, ()))
         entity = Entity("", "", "", server)
         found = [
             (outcome == "success", number)
@@ -307,6 +324,20 @@ def is_served(outcome: str) -> bool:
     return _of_outcome(outcome, ()) == "served"
 
 
+def is_failure(word: str, objective: Objective) -> bool:
+    """Tell whether an outcome, or an HTTP status, is a failure to an objective; a refusal is."""
+    if word[:1].isdigit():
+        return _of_code(word, objective.excluded_codes) in {"broken", "turned"}
+    return _of_outcome(word, objective.excluded_outcomes) in {"refused", "failed"}
+
+
+def probe_kind(objective: Objective, kinds: Iterable[str]) -> str:
+    """Return the kind of probe that counts, of those that there are: the one asked for, or best."""
+    if objective.probe != "auto":
+        return objective.probe
+    return "completion" if "completion" in kinds else "health"
+
+
 @lru_cache(maxsize=1024)
 def _of_code(code: str, excluded: tuple[str, ...]) -> str:
     """Return which field of `Requests` a status code, or a class of codes, is counted in.
@@ -328,8 +359,11 @@ def _any(word: str, patterns: tuple[str, ...]) -> bool:
 # ---------------------------------------------------------------- judging
 
 
-def judge(objective: Objective, counts: Counts) -> Verdict:
-    """Return how many events there were and how many were good."""
+def judge(objective: Objective, counts: Counts, carried: float = math.inf) -> Verdict:
+    """Return how many events there were and how many were good.
+
+    At most `carried` requests were under way when what is counted began.
+    """
     requests = counts.requests
     failures = max(requests.failed, requests.broken)
     if objective.kind != "latency":
@@ -337,7 +371,7 @@ def judge(objective: Objective, counts: Counts) -> Verdict:
         return Verdict(served + failures, served, served, served)
     if objective.signal == "itl":
         return Verdict(counts.measured, counts.least, counts.likely, counts.most)
-    lowest, highest = _measured_failures(objective.signal, counts, failures)
+    lowest, highest = _measured_failures(objective.signal, counts, failures, carried)
     late = counts.measured - counts.most
     shared = min(max(late, lowest), highest)
     least = max(0.0, counts.least - highest)
@@ -346,14 +380,28 @@ def judge(objective: Objective, counts: Counts) -> Verdict:
     return Verdict(total, least, min(max(counts.likely, least), most), most)
 
 
-def _measured_failures(signal: str, counts: Counts, failures: float) -> tuple[float, float]:
+def is_certain(objective: Objective, counts: Counts) -> bool:
+    """Tell whether a latency's verdict leaves nothing open, however these have come together."""
+    requests = counts.requests
+    failed = objective.signal != "itl" and max(requests.failed, requests.broken) > 0
+    return not failed and counts.least == counts.most
+
+
+def _measured_failures(
+    signal: str, counts: Counts, failures: float, carried: float
+) -> tuple[float, float]:
     """Return how many failures are in the histogram: at least, and at most."""
     requests = counts.requests
     refused = max(requests.refused, requests.turned)
     highest = min(max(0.0, failures - refused), counts.measured)
-    if signal == "ttft" or not requests.told:
+    if not requests.told:
         return 0.0, highest
-    lowest = min(max(0.0, counts.measured - requests.served), highest)
+    others = counts.measured - requests.served
+    if signal == "ttft":
+        # Some engines time the first tokens of streams only.
+        each = requests.first + carried >= requests.finished > 0
+        return 0.0, min(highest, max(0.0, others + carried)) if each else highest
+    lowest = min(max(0.0, others), highest)
     return (lowest, highest) if signal == "tpot" else (lowest, lowest)
 
 
