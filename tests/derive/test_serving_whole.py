@@ -163,8 +163,28 @@ class Told:
 def test_a_part_is_asked_each_five_seconds_and_says_the_same_in_between() -> None:
     part = Told()
     asked = paced(part, lambda _: None)
-    assert [asked(t) for t in (0, 1, 2, 4.4, 4.6, 5.6, 9.6)] == [0, 0, 0, 0, 4.6, 4.6, 9.6]
-    assert part.asked == [0, 4.6, 9.6]
+    assert [asked(t) for t in (0.2, 1.2, 4.2, 5.2, 6.2, 9.2, 10.2)] == [
+        0.2, 0.2, 0.2, 5.2, 5.2, 5.2, 10.2,
+    ]  # fmt: skip
+    assert part.asked == [0.2, 5.2, 10.2]
+
+
+def test_parts_that_began_at_different_times_come_in_the_same_round() -> None:
+    """Else each second another one would change what all of them say."""
+    early, late = Told(), Told()
+    first, second = paced(early, lambda _: None), paced(late, lambda _: None)
+    for at in range(31):
+        first(at)
+        if at >= 7:
+            second(at)
+    assert early.asked[2:] == late.asked[1:] == [10, 15, 20, 25, 30]
+
+
+def test_rounds_that_come_each_five_seconds_and_not_quite_on_time_ask_each_time() -> None:
+    part = Told()
+    asked = paced(part, lambda _: None)
+    times = [5.1, 9.9, 15.1, 19.8, 25.2, 29.9]
+    assert [asked(t) for t in times] == times
 
 
 def test_a_part_is_asked_at_once_when_its_subject_has_changed() -> None:

@@ -13,6 +13,16 @@ EVERY = 5.0
 _EARLY = 0.5  # of rounds that come a little before their time
 
 
+def due(now: float, last: float | None, every: float) -> bool:
+    """Tell whether a part that was asked last at `last` should be asked again.
+
+    All parts come in the same round, so that the rounds between them change nothing.
+    """
+    if last is None or now - last >= every - _EARLY:
+        return True
+    return now // every != last // every
+
+
 class Paced:
     """Asks a part each `every` seconds, and says the same in between.
 
@@ -36,8 +46,7 @@ class Paced:
     def __call__(self, book: Book, view: View, now: float) -> Iterable[Sample]:
         """Return what the part says, or said when it was last asked."""
         subject = self._about(book)
-        asked = self._asked
-        if asked is None or subject != self._subject or now - asked >= self._every - _EARLY:
+        if subject != self._subject or due(now, self._asked, self._every):
             self._asked, self._subject = now, subject
             self._said = tuple(self._part(book, view, now))
         return self._said

@@ -18,6 +18,7 @@ from exporter import catalogue as c
 from exporter.derive.serving import hints
 from exporter.derive.serving.book import STEP, WINDOWS, Book, Entity
 from exporter.derive.serving.ledger import Ledger, Reading
+from exporter.derive.serving.paced import due
 from exporter.derive.serving.quantiles import estimate
 from exporter.derive.serving.tally import (
     NO_VERDICT,
@@ -58,7 +59,7 @@ BURNS = ("5m", "30m", "1h")
 
 STATES = ("met", "violated", "undetermined")
 
-BEAT = 4.5
+BEAT = 5.0
 """Seconds for which nothing is judged anew, unless a server comes, goes or is restarted."""
 
 LONGEST_ROUND = 600.0
@@ -189,7 +190,7 @@ class Sla:
     def __call__(self, book: Book, view: View, now: float) -> Iterable[Sample]:
         """Return all samples of one round; `now` is the view's moment in monotonic seconds."""
         subject = book.entities(), dict(book.resets)
-        if self._now is None or now - self._now >= BEAT or subject != self._subject:
+        if subject != self._subject or due(now, self._now, BEAT):
             self._subject = subject
             self._said = tuple(self._round(book, view, now))
             book.turn()

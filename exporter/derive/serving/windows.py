@@ -24,6 +24,7 @@ from itertools import chain
 from exporter import catalogue as c
 from exporter.derive.serving.book import WINDOWS, Book, Entity
 from exporter.derive.serving.increase import Increase
+from exporter.derive.serving.paced import due
 from exporter.derive.serving.quantiles import estimates, merge
 from exporter.derive.serving.tally import is_served
 from exporter.samples import Metric, Sample, View
@@ -96,7 +97,7 @@ class Windows:
     def __init__(self, windows: Sequence[str] = ("5m", "1h")) -> None:
         self._windows = tuple(windows)
         self._state: object = None
-        self._due: dict[str, float] = {}
+        self._looked: dict[str, float] = {}
         self._kept: dict[str, list[Sample]] = {}
         self._left_out: list[Sample] = []
         self._said: tuple[Sample, ...] = ()
@@ -106,13 +107,17 @@ class Windows:
         gpus = Counter(sample.labels[0] for sample in view.samples(c.LLM_SERVER_GPU))
         state = book.entities(), dict(book.resets), gpus
         if state != self._state:
-            self._state, self._due = state, {}
-        due = [window for window in self._windows if now >= self._due.get(window, now)]
-        for window in due:
-            self._due[window] = now + min(10.0, WINDOWS[window] / 60)
+            self._state, self._looked = state, {}
+        news = [
+            window
+            for window in self._windows
+            if due(now, self._looked.get(window), min(10.0, WINDOWS[window] / 60))
+        ]
+        for window in news:
+            self._looked[window] = now
             self._kept[window] = list(_window(book, window, gpus))
         former, self._left_out = self._left_out, list(_left_out(book))
-        if due or former != self._left_out:
+        if news or former != self._left_out:
             self._said = (*self._left_out, *chain.from_iterable(self._kept.values()))
         return self._said
 
