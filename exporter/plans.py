@@ -36,12 +36,14 @@ from exporter.discovery import (
     Finder,
     LocalFinder,
     Machine,
+    Page,
     Register,
     Static,
     Target,
     choose,
     endpoint,
     is_ours,
+    page_of,
 )
 from exporter.engines import Engine, EngineError, load_engines
 from exporter.fetch import HttpFetcher
@@ -65,7 +67,7 @@ from exporter.sources.inference import InferenceSource
 from exporter.sources.kmsg import KernelLogSource
 from exporter.sources.network import NetworkSource
 from exporter.sources.placement import Placed, PlacementSource
-from exporter.sources.probe import Completion, Health, ProbeSource, Question
+from exporter.sources.probe import Completion, Health, ProbeSource, Question, health_path
 from exporter.sources.process import ProcessSource
 from exporter.xids import XidLedger
 
@@ -329,17 +331,19 @@ _PROBE_TIMEOUT = 1.0
 def _inference_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
     """Yield the readers of servers, configured and discovered, and what goes with them."""
     inference = settings.sources.inference
+    _expect_each_page_once(inference)
     engines = _engines(inference, estate.mappings)
     # What is known of engines is a long text, and each server's plan has it in its fingerprint.
     mappings = hashlib.sha256(repr(engines).encode()).hexdigest()
     servers = list(_servers(inference, estate.found, engines))
-    for server, identity in servers:
+    for server, identity, kind in servers:
         one = _server_plan(inference, server, engines, estate.clock)
         yield replace(one, fingerprint=f"{one.fingerprint} {identity} {mappings}")
-        yield from _probe_plans(settings, server, estate)
+        # A process that restarts is asked on, as long as it is one of the same engine.
+        yield from _probe_plans(settings, server, _Look(server, kind, kind or identity, estate))
     yield _discovery_plan(settings, estate, engines, mappings)
     machine = Machine(Path(settings.root))
-    placed = tuple(Placed(one.name, _local_port(one), one.gpus) for one, _ in servers)
+    placed = tuple(Placed(one.name, _local_port(one), one.gpus) for one, *_ in servers)
     if placed and _reads_gpus(settings, estate):
         schedule = Schedule(inference.discovery_interval, 2.0, inference.max_series)
         yield Plan(
@@ -366,17 +370,30 @@ def _engines(inference: InferenceSettings, mappings: Mappings) -> tuple[Engine, 
     return engines
 
 
+def _expect_each_page_once(inference: InferenceSettings) -> None:
+    """Raise `ConfigError` for a page that two servers name: sums would hold it twice."""
+    seen: dict[Page, int] = {}
+    for at, server in enumerate(inference.servers):
+        if server.enabled and (first := seen.setdefault(page_of(server.url), at)) != at:
+            keys = [f"sources.inference.servers.{one}.url" for one in (first, at)]
+            names = [inference.servers[one].name for one in (first, at)]
+            raise ConfigError(
+                f"{keys[1]}: the same page as {keys[0]} ({names[1]}, {names[0]}):"
+                " it would be read, and count, twice"
+            )
+
+
 def _servers(
     inference: InferenceSettings, found: Register, engines: tuple[Engine, ...]
-) -> Iterator[tuple[ServerSettings, str]]:
-    """Yield all servers that are to be read, each with what tells one process from the next."""
-    yield from ((server, "") for server in inference.servers if server.enabled)
+) -> Iterator[tuple[ServerSettings, str, str]]:
+    """Yield all servers that are to be read, what tells one process from the next, and its kind."""
+    yield from ((server, "", "") for server in inference.servers if server.enabled)
     # What was found before a reload may be more than what is looked for now.
     origins = {origin for origin, wanted in _origins(inference).items() if wanted}
     names = {engine.name for engine in engines} | {"auto"}
     targets = [one for one in found.targets if one.origin in origins and one.engine in names]
     for target in choose(_statics(inference), targets, inference.max_servers).taken:
-        yield _settings_of(target), target.identity
+        yield _settings_of(target), target.identity, target.kind
 
 
 def _origins(inference: InferenceSettings) -> dict[str, bool]:
@@ -463,25 +480,24 @@ def _discovery_plan(
     )  # fmt: skip
 
 
-def _probe_plans(settings: Settings, server: ServerSettings, estate: Estate) -> Iterator[Plan]:
+def _probe_plans(settings: Settings, server: ServerSettings, look: _Look) -> Iterator[Plan]:
     """Yield the probes of one server: of its health, and of a completion where that is wanted."""
     told = settings.sources.inference.probe
     if not (told.enabled if server.probe is None else server.probe):
         return
-    look = _Look(server, estate)
-    door = functools.partial(_door, server, estate.clock)
+    door = functools.partial(_door, server, look.estate.clock)
     yield _probe_plan(
-        settings, server, estate,
+        settings, look,
         lambda: Health(
             lambda path: door(_beside(server.url, server.health_url, path), told.timeout),
-            look.engine,
+            look.path,
         ),
         interval=told.interval, timeout=told.timeout,
     )  # fmt: skip
     if told.completion if server.completion is None else server.completion:
         url = _beside(server.url, server.completion_url, "/v1/completions")
         yield _probe_plan(
-            settings, server, estate,
+            settings, look,
             lambda: Completion(door(url, told.completion_timeout), look.model),
             interval=told.completion_interval, timeout=told.completion_timeout,
             suffix=":completion",
@@ -490,19 +506,19 @@ def _probe_plans(settings: Settings, server: ServerSettings, estate: Estate) -> 
 
 def _probe_plan(
     settings: Settings,
-    server: ServerSettings,
-    estate: Estate,
+    look: _Look,
     question: Callable[[], Question],
     *,
     interval: float,
     timeout: float,
     suffix: str = "",
 ) -> Plan:
+    server, estate = look.server, look.estate
     kept = _remembering(settings, estate)
     kept.pop("keep_every", None)
     return Plan(
         f"probe:{server.name}{suffix}", c.SERVING, Schedule(interval, timeout + 0.5),
-        f"{interval} {timeout} {server!r}",
+        f"{interval} {timeout} {look.process} {server!r}",
         lambda: ProbeSource(
             server.name, question(), clock=estate.clock, timeout=timeout, **kept
         ),
@@ -531,28 +547,54 @@ def _beside(page: str, url: str | None, path: str) -> str:
 
 
 class _Look:
-    """What the page of a server has told so far of its engine and its model."""
+    """What is known of a server's engine and its model: by its process, and by its page so far.
 
-    def __init__(self, server: ServerSettings, estate: Estate) -> None:
-        self._server = server
-        self._estate = estate
+    The engine that a page told last is kept while there is no page, by server, address and
+    `process`: `/health` of the wrong engine is not there, or costs a completion of each model.
+    """
+
+    def __init__(self, server: ServerSettings, kind: str, process: str, estate: Estate) -> None:
+        self.server = server
+        self.process = process
+        self.estate = estate
+        self._kind = kind
+        self._key = f"engine:{server.name}"
+        # The address may hold a secret, and what is remembered is written to a file.
+        self._basis = hashlib.sha256(f"{server.url} {process}".encode()).hexdigest()[:16]
+        self._last = ""
+
+    def path(self) -> str:
+        """Return where the server is asked for its health, "" while that is not known."""
+        if self.server.health_url is not None:
+            return urlsplit(self.server.health_url).path or "/"
+        return health_path(self.engine())
 
     def engine(self) -> str:
         """Return the engine's name, "" if it is not known yet."""
-        if self._server.engine != "auto":
-            return self._server.engine
-        return self._label(c.LLM_SERVER_INFO, "engine")
+        if self.server.engine != "auto" or self._kind:
+            return self._kind or self.server.engine
+        if found := self._label(c.LLM_SERVER_INFO, "engine"):
+            self._last = found
+            now = self.estate.clock.monotonic()
+            self.estate.memories[self._key] = Remembered([self._basis, found], now)
+        return self._last or self._remembered()
+
+    def _remembered(self) -> str:
+        match self.estate.memories.get(self._key):
+            case Remembered([self._basis, str(engine)], _, _):
+                self._last = engine
+        return self._last
 
     def model(self) -> str:
         """Return a model's name, "" if none is known yet."""
         families = (c.LLM_REQUESTS_TOTAL, c.LLM_ACTIVE_REQUESTS, c.LLM_TOKENS_TOTAL)
         found = (self._label(family, "model_name") for family in families)
-        return self._server.model_name or next(filter(None, found), "")
+        return self.server.model_name or next(filter(None, found), "")
 
     def _label(self, metric: Metric, label: str) -> str:
         at, of = metric.labels.index(label), metric.labels.index("server")
-        view = self._estate.board.view(self._estate.clock.monotonic())
-        found = (s.labels[at] for s in view.samples(metric) if s.labels[of] == self._server.name)
+        view = self.estate.board.view(self.estate.clock.monotonic())
+        found = (s.labels[at] for s in view.samples(metric) if s.labels[of] == self.server.name)
         return next(filter(None, found), "")
 
 

@@ -71,7 +71,7 @@ sources:
     discovery_interval: {interval}
     servers:
       - {{name: same, url: "{url}"}}
-      - {{name: {name}, url: "{url}"}}
+      - {{name: {name}, url: "{url}?again"}}  # a page of its own
 """
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,9 +18,10 @@ from exporter.discovery import Target
 from exporter.nvml.inventory import gpus_on_bus, has_gpus
 from exporter.plans import Estate, Lent, Plan, plan
 from exporter.runner import Schedule
-from exporter.samples import Item, Released, Remembered
+from exporter.samples import Gate, Item, Released, Remembered, Snapshot, SourceError
 from exporter.sources.fallback import Fallback
 from tests.fakes import FakeClock
+from tests.servers import Server, reply, serving
 
 
 def names(text: str, *, gpus: bool = False) -> list[str]:
@@ -333,6 +335,24 @@ def test_changing_how_servers_are_found_restarts_none_of_them() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("http://localhost:18700/metrics", "http://127.0.0.1:18700/metrics"),
+        ("http://h:80/metrics", "http://h/metrics"),
+        ("http://H:1/metrics?x=1", "http://h.:1/metrics?x=1"),
+        ("http://h:1", "http://h:1/"),
+    ],
+)
+def test_a_page_that_is_configured_twice_is_refused(one: str, other: str) -> None:
+    """Both were read, and all sums were doubled; one that is switched off is read by nobody."""
+    text = "servers: [{name: a, url: '%s'}, {name: x, url: 'http://h:7/'}, {name: b, url: '%s'%s}]"
+    with pytest.raises(ConfigError, match=r"servers\.2\.url: .*servers\.0\.url \(b, a\)"):
+        inference_plans(Estate(FakeClock()), text % (one, other, ""))
+    inference_plans(Estate(FakeClock()), text % (one, other, ", enabled: false"))
+    inference_plans(Estate(FakeClock()), text % (one, other + "?y=2", ""))
+
+
 def test_what_was_found_counts_only_where_it_is_still_looked_for() -> None:
     """A reload that switches a place off does not wait for the next look."""
     estate = Estate(FakeClock())
@@ -561,8 +581,6 @@ sources:
 @pytest.mark.parametrize("kept", [True, False])
 def test_a_probes_token_goes_to_the_servers_own_host_only(kept: bool, tmp_path: Path) -> None:
     """At another port of it too (Triton), at another host not."""
-    from tests.servers import reply, serving
-
     (tmp_path / "token").write_text("secret-1")
     with serving(reply()) as server:
         host = "127.0.0.1" if kept else "localhost"
@@ -582,6 +600,75 @@ sources:
         probe.close()
     assert server.requests[0].startswith("GET /up?x=1 ")
     assert ("secret-1" in server.requests[0]) is kept
+
+
+class Probed:
+    """A server's probe as it is planned, the server, and what its page says."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.estate = Estate(FakeClock(1000.0))
+        self.slot = self.estate.board.enroll("page", c.SERVING, 2.0, 12.0, 1000.0)
+
+    def tell(self, engine: str) -> None:
+        """Let the page say whose it is."""
+        now = self.estate.clock.monotonic()
+        batch, drops = Gate(10).admit([c.LLM_SERVER_INFO(1, engine, "a", "")])
+        self.slot.publish(Snapshot("page", c.SERVING, now, now, 0.01, batch), drops)
+
+    def ask(self, times: int = 1, path: str = "/metrics", **found: str) -> str:
+        """Plan the probe, read it, and return what the server was asked."""
+        target = Target("a", self.server.url(path), "local", **found)  # type: ignore[arg-type]
+        self.estate.found.publish([target])
+        plans = plan(parse("", "test"), self.estate)
+        probe = next(one for one in plans if one.name == "probe:a").make()
+        for _ in range(1 + times):
+            with contextlib.suppress(SourceError):
+                list(probe.read())
+        probe.close()
+        asked = [line.split()[1] for line in self.server.requests]
+        self.server.requests.clear()
+        return " ".join(asked)
+
+
+@pytest.fixture
+def probed() -> Iterator[Probed]:
+    with serving([reply()] * 99) as server:
+        yield Probed(server)
+
+
+def test_a_litellm_is_asked_nothing_before_it_is_known_and_the_same_while_it_is_down(
+    probed: Probed,
+) -> None:
+    """Its `/health` calls each model behind it; it was asked while the page was stale."""
+    assert probed.ask() == ""
+    probed.tell("litellm")
+    assert probed.ask() == "/health/liveliness"
+    probed.estate.clock.advance(3600)  # type: ignore[attr-defined]
+    assert probed.estate.board.view(4600.0).samples(c.LLM_SERVER_INFO) == []
+    assert probed.ask(2) == "/health/liveliness /health/liveliness"
+    assert probed.ask(path="/other") == "", "a server at another address may be anything"
+    assert probed.ask(identity="8@2") == "", "and so may another process"
+    probed.tell("triton")
+    assert probed.ask(identity="8@2") == "/v2/health/ready"
+
+
+def test_a_server_whose_process_is_seen_is_asked_at_once(probed: Probed) -> None:
+    """Its command line is enough, and knows better: Triton passes on the page of a vLLM."""
+    assert probed.ask(kind="litellm", identity="7@1") == "/health/liveliness"
+    probed.tell("vllm")
+    assert probed.ask(kind="triton", identity="7@1") == "/v2/health/ready"
+
+
+def test_the_engine_of_a_server_outlives_the_daemon(probed: Probed) -> None:
+    """As JSON, and without the address: that may hold a secret."""
+    probed.tell("litellm")
+    probed.ask(path="/metrics?token=s3cret")
+    kept = probed.estate.memories["engine:a"]
+    assert "s3cret" not in json.dumps(kept)
+    heir = Probed(probed.server)
+    heir.estate.memories["engine:a"] = Remembered(*json.loads(json.dumps(kept)))
+    assert heir.ask(path="/metrics?token=s3cret") == "/health/liveliness"
 
 
 def test_what_servers_that_are_gone_have_left_is_forgotten() -> None:

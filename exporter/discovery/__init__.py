@@ -17,11 +17,13 @@ from exporter.discovery.target import (
     Endpoint,
     Finder,
     Look,
+    Page,
     Register,
     Static,
     Target,
     choose,
     endpoint,
+    page_of,
 )
 
 __all__ = [
@@ -34,10 +36,12 @@ __all__ = [
     "LocalFinder",
     "Look",
     "Machine",
+    "Page",
     "Register",
     "Static",
     "Target",
     "choose",
     "endpoint",
     "is_ours",
+    "page_of",
 ]

@@ -243,6 +243,7 @@ class LocalFinder:
                     f"local:{port}", verdict.url, self.origin,
                     allow_destructive_read=self._may_destroy,
                     identity=str(inode) if process is None else f"{process.pid}@{process.start}",
+                    kind="" if candidate.command is None else candidate.command.kind.engine,
                 )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ where the composition root picks it up.
 
 from __future__ import annotations
 
+import itertools
 import re
 import threading
 import zlib
@@ -19,15 +20,18 @@ from exporter.samples import Fault
 
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._:-]+")
 _LONGEST_NAME = 64
-_LOOPBACK = re.compile(r"localhost|127\.[0-9.]+|::1|0\.0\.0\.0|::")
+_LOOPBACK = re.compile(
+    r"localhost(\.localdomain)?|(::ffff:)?127\.[0-9.]+|::1|(::ffff:)?0\.0\.0\.0|0|::"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
     """A server whose page is to be read.
 
-    `identity` changes when another process serves there; `gpus` are the indices of those it works
-    on, where that is known by hand.
+    `identity` changes when another process serves there, whose command line is that of the engine
+    `kind`, "" if it is not seen; the page may be told apart more finely. `gpus` are the indices of
+    those it works on, where that is known by hand.
     """
 
     name: str
@@ -38,6 +42,7 @@ class Target:
     gpus: tuple[int, ...] | None = None
     allow_destructive_read: bool = False
     identity: str = ""
+    kind: str = ""
 
     @property
     def endpoint(self) -> Endpoint:
@@ -50,6 +55,13 @@ class Endpoint(NamedTuple):
 
     host: str
     port: int
+
+
+class Page(NamedTuple):
+    """A page of a server: where it is, and its path with the query."""
+
+    place: Endpoint
+    path: str
 
 
 class Static(NamedTuple):
@@ -121,9 +133,19 @@ def endpoint(url: str) -> Endpoint:
     return Endpoint("" if _LOOPBACK.fullmatch(host) else host, port)
 
 
+def page_of(url: str) -> Page:
+    """Return which page a URL means, whatever its host is called."""
+    parts = urlsplit(url)
+    return Page(endpoint(url), (parts.path or "/") + (f"?{parts.query}" if parts.query else ""))
+
+
 def name_of(host: str, port: int, path: str = "/metrics") -> str:
-    """Return a name for a server at an address; a page at an unusual path is part of it."""
+    """Return a name for a server at an address; a page at an unusual path is part of it.
+
+    A query is not: it may hold a secret, and names are shown to everybody.
+    """
     place = f"{host.strip('[]')}:{port}"
+    path = path.partition("?")[0]
     if path != "/metrics":
         place += "-" + path.strip("/")
     return shortened(_NOT_IN_A_NAME.sub("-", place).strip("-"))
@@ -149,36 +171,45 @@ def choose(
     out. A name that is taken gets a number. `placed` tells that two hosts are the same one.
     """
     places = {placed(one.endpoint) for one in static}
-    names = {one.name for one in static}
-    taken: list[Target] = []
-    for target in _first_of_each(targets, places, placed):
-        name = next(name for name in _names(target.name) if name not in names)
-        names.add(name)
-        taken.append(target if name == target.name else replace(target, name=name))
     room = max(0, limit - len(static))
-    return Choice(tuple(taken[:room]), len(taken[room:]))
+    found = _first_of_each(targets, places, placed, room)
+    taken = tuple(_renamed(itertools.islice(found, room), {one.name for one in static}))
+    return Choice(taken, sum(1 for _ in found))
 
 
 def _first_of_each(
-    targets: Sequence[Target], places: set[Endpoint], placed: Callable[[Endpoint], Endpoint]
+    targets: Sequence[Target],
+    places: set[Endpoint],
+    placed: Callable[[Endpoint], Endpoint],
+    room: int,
 ) -> Iterator[Target]:
-    """Yield targets that no configured server is; one of each place, or of each page of a file."""
-    urls: set[str] = set()
+    """Yield targets that no configured server is; one of each place, or of each page of a file.
+
+    Beyond `room` nobody is asked whose name a host is: that may take its time, for thousands.
+    """
+    pages: set[Page] = set()
     held: dict[Endpoint, str] = {}
     for target in targets:
-        place = placed(target.endpoint)
-        if place in places or target.url in urls:
+        place, path = page_of(target.url)
+        if len(pages) < room:
+            place = placed(place)
+        page = Page(place, path)
+        if place in places or page in pages:
             continue
         if held.get(place, target.origin) != target.origin:
             continue
         held[place] = target.origin
-        urls.add(target.url)
+        pages.add(page)
         yield target
 
 
-def _names(name: str) -> Iterator[str]:
-    yield name
-    number = 2
-    while True:
-        yield f"{name[: _LONGEST_NAME - 5]}-{number}"
-        number += 1
+def _renamed(targets: Iterable[Target], names: set[str]) -> Iterator[Target]:
+    """Yield the targets, with a number where a name is taken."""
+    numbers: dict[str, int] = {}
+    for target in targets:
+        name = target.name
+        while name in names:
+            number = numbers[target.name] = numbers.get(target.name, 1) + 1
+            name = f"{target.name[: _LONGEST_NAME - 5]}-{number}"
+        names.add(name)
+        yield target if name == target.name else replace(target, name=name)

@@ -46,6 +46,14 @@ from __future__ import annotations
 
 from exporter.engines.engine import Engine, detect
 from exporter.engines.loading import EngineError, load_engines
-from exporter.engines.translate import MAX_MODELS, Translator
+from exporter.engines.translate import MAX_MODELS, MAX_VALUES, Translator
 
-__all__ = ["MAX_MODELS", "Engine", "EngineError", "Translator", "detect", "load_engines"]
+__all__ = [
+    "MAX_MODELS",
+    "MAX_VALUES",
+    "Engine",
+    "EngineError",
+    "Translator",
+    "detect",
+    "load_engines",
+]

@@ -14,6 +14,8 @@ from exporter.samples import Histogram, Value
 Read = Callable[[Sequence[float]], Value | None]
 Number = Callable[[Sequence[float]], float | None]
 
+_ROUNDING = 1e-6
+
 
 @dataclass(frozen=True, slots=True)
 class Rank:
@@ -91,6 +93,23 @@ def calculated(
         if value is None or minus is None or factor is None or not divisor:
             return None
         return max(value - minus, 0.0) * factor / divisor
+
+    return number
+
+
+def share(read: Read) -> Read:
+    """Return what reads a share, 0 to 1, and raises `ValueError` for more: that is percent.
+
+    A little more than 1 is the rounding of a sum.
+    """
+
+    def number(values: Sequence[float]) -> Value | None:
+        value = read(values)
+        if not isinstance(value, int | float) or value <= 1:
+            return value
+        if value > 1 + _ROUNDING:
+            raise ValueError("a share is above 1")
+        return 1.0
 
     return number
 

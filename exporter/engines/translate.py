@@ -8,14 +8,26 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from exporter import catalogue as c
-from exporter.engines.engine import QUALITIES, Engine, Operand, Origin, Row, Where
+from exporter.engines.engine import QUALITIES, Engine, LabelRule, Operand, Origin, Row, Where
 from exporter.engines.names import Names, positive
 from exporter.engines.page import PageLike, SeriesLike, ShapeLike
-from exporter.engines.reading import Read, calculated, histogram, rank_of, scalar
+from exporter.engines.reading import Read, calculated, histogram, rank_of, scalar, share
 from exporter.samples import Drop, Metric, Sample
 
 MAX_MODELS = 64
 """Models kept apart for each server; the rest are summed as `other`."""
+
+MAX_VALUES = 32
+"""Values kept apart of any other label whose values the server chooses; likewise."""
+
+_ALWAYS = frozenset((
+    "success", "stop", "length", "ok", "completed", "eos_token", "stop_sequence", "tool_calls",
+    "abort", "cancelled", "rejected", "error", "failure", "timeout", "invalid",
+))  # fmt: skip
+"""Values with a known meaning: kept apart whenever they come."""
+
+_PATIENCE = 3
+"""Pages with the same damage after which it is no accident."""
 
 
 class Translator:
@@ -29,11 +41,14 @@ class Translator:
 
     Left out: what is not a number (NaN, and negative values, with which engines say "unknown");
     a histogram that is not complete or whose observations are all zero (vllm#6337: they were never
-    taken). A histogram that contradicts itself is left out and counted as a drop.
+    taken). A histogram that contradicts itself is left out and counted as a drop, and so is a share
+    above 1 (percent, most likely).
 
     Of a damaged page a sample is left out if it lacks a series that it was made of on the last
     whole page: a sum over ranks without one of them looks like a counter that began anew. What no
-    whole page had is only shown if it is one series without the label of a rank. On a page that was
+    whole page had is only shown if it is one series without the label of a rank; but after a few
+    pages with the same damage (a line that is always bad, a page that is always too long) what has
+    all ranks of the page is taken to be whole. On a page that was
     cut between two lines, with nothing else to tell that it is damaged, a rank that is missing is
     taken to be gone: ranks do go, and where the length of a body is known `fetch` has refused a
     shorter one.
@@ -49,6 +64,8 @@ class Translator:
         self._spellings: dict[str, str] = {}
         self._shape: ShapeLike | None = None
         self._damaged = False
+        self._repeated = 0
+        self._values: dict[str, dict[str, None]] = {}
         self._plan = _Plan((), ())
         self._whole: Mapping[_Key, frozenset[SeriesLike]] = {}
         self._understood = {
@@ -64,6 +81,11 @@ class Translator:
         if page.shape is not self._shape or page.damaged is not self._damaged:
             self._plan = self._compile(page.shape, damaged=page.damaged)
             self._shape, self._damaged = page.shape, page.damaged
+            self._repeated = 1
+        elif page.damaged and self._repeated < _PATIENCE:
+            self._repeated += 1
+            if self._repeated == _PATIENCE:
+                self._plan = self._compile(page.shape, damaged=True, settled=True)
         values = page.values
         out: list[Sample | Drop] = [self._info]
         nonsense = 0
@@ -84,9 +106,9 @@ class Translator:
             out.append(Drop("value", nonsense))
         return out
 
-    def _compile(self, shape: ShapeLike, *, damaged: bool) -> _Plan:
+    def _compile(self, shape: ShapeLike, *, damaged: bool, settled: bool = False) -> _Plan:
         names = Names(self.engine, shape)
-        self._choose_models(names.all_labels, damaged=damaged)
+        self._choose_models(names.all_labels, damaged=damaged and not settled)
         parts: dict[Metric, list[_Part]] = {}
         missing: dict[str, None] = {}
         for row in self.engine.rows:
@@ -100,6 +122,9 @@ class Translator:
         }
         facts: tuple[Sample, ...] = ()
         if damaged:
+            if settled:
+                self._settle(cells, shape)
+                facts = tuple(self._facts(()))
             cells = {m: tuple(self._certain(m, made, shape)) for m, made in cells.items()}
         else:
             self._whole = {
@@ -121,15 +146,27 @@ class Translator:
 
     def _ranks(self) -> int:
         """Return the most parts that one sample is made of."""
-        made = [
-            {
-                tuple(dict(one.labels).get(label, "") for label in self.engine.rank_labels)
-                for one in series
-            }
-            for series in self._whole.values()
-        ]
-        none = ("",) * len(self.engine.rank_labels)
-        return max((len(ranks - {none}) for ranks in made), default=0) or 1
+        return max(map(self._ranks_of, self._whole.values()), default=0) or 1
+
+    def _ranks_of(self, series: Iterable[SeriesLike]) -> int:
+        """Return of how many ranks some series are; 0 if they name none."""
+        labels = self.engine.rank_labels
+        ranks = {tuple(dict(one.labels).get(label, "") for label in labels) for one in series}
+        return len(ranks - {("",) * len(labels)})
+
+    def _settle(self, cells: Mapping[Metric, Iterable[_Cell]], shape: ShapeLike) -> None:
+        """Take a page for whole that always has the same damage, but for sums that lack a rank."""
+        made = {(m, one.labels): _series(one, shape) for m, found in cells.items() for one in found}
+        ranks = {key: self._ranks_of(series) for key, series in made.items()}
+        most = max(ranks.values(), default=0)
+        whole: dict[_Key, frozenset[SeriesLike]] = {}
+        for key, series in made.items():
+            old = self._whole.get(key)
+            if ranks[key] in (0, most) and (old is None or self._ranks_of(old) != ranks[key]):
+                old = series
+            if old is not None:
+                whole[key] = old
+        self._whole = whole
 
     def _certain(self, metric: Metric, cells: Iterable[_Cell], shape: ShapeLike) -> Iterator[_Cell]:
         """Yield the cells of a damaged page that have all that they are made of."""
@@ -235,8 +272,21 @@ class Translator:
             value = rule.value(theirs)
             if value is None:
                 return None
-            values[label] = value
+            values[label] = self._bounded(label, rule, value)
         return tuple(map(values.__getitem__, metric.labels))
+
+    def _bounded(self, label: str, rule: LabelRule, value: str) -> str:
+        """Return the value of a label, `other` for a new one if there are too many of them.
+
+        One is never forgotten: what is summed as `other` is not to fall.
+        """
+        ours = (rule.constant, rule.other, *rule.words.values())
+        if value in _ALWAYS or value in ours:
+            return value
+        known = self._values.setdefault(label, {})
+        if len(known) < MAX_VALUES:
+            known[value] = None
+        return value if value in known else "other"
 
     def _scalars(
         self, metric: Metric, origin: Origin, whole: Sequence[str], names: Names
@@ -246,6 +296,7 @@ class Translator:
             self._operand(metric, origin, operand, names)
             for operand in (origin.over, origin.times, origin.less)
         ]
+        is_share = metric.name.endswith("_ratio")
         for labels in groups[0]:
             if not all(labels in group for group in (*groups, *operands) if group is not None):
                 continue
@@ -258,7 +309,7 @@ class Translator:
                     origin, names, labels, positions, others, counter=metric.kind == "counter"
                 )
             if cell is not None:
-                yield cell
+                yield cell._replace(read=share(cell.read)) if is_share else cell
 
     def _operand(
         self, metric: Metric, origin: Origin, operand: Operand | None, names: Names

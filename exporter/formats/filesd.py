@@ -37,6 +37,7 @@ _OURS = "flopwatch_"
 _KEYS = ("name", "engine", "model_name", "gpus", "allow_destructive_read")
 _PORTS = {"http": 80, "https": 443}
 _PARAM = "__param_"
+_BYTE_ORDER_MARK = "\ufeff"
 _EMPTY = "empty; a file without targets holds []"
 
 
@@ -67,6 +68,7 @@ class _Group(NamedTuple):
 
 def targets(text: str, *, is_json: bool) -> tuple[FileTarget, ...]:
     """Return all targets of a file. Raises `Malformed`, with the line, if it is not sound."""
+    text = text.removeprefix(_BYTE_ORDER_MARK)
     groups = _from_json(text) if is_json else _from_yaml(text)
     found: list[FileTarget] = []
     for group in groups:
@@ -89,12 +91,29 @@ def _from_json(text: str) -> Iterator[_Group]:
         _refuse(1, "not JSON: nested too deep, or a number too long")
     _expect_list(document)
     # Once more, element by element, for the line of each.
-    decoder, at = json.JSONDecoder(), text.index("[") + 1
+    decoder, at = json.JSONDecoder(object_pairs_hook=_once), text.index("[") + 1
+    line, counted = 1, 0
     for _ in document:
         at = _skip(text, at)
-        content, end = decoder.raw_decode(text, at)
-        yield _Group(text.count("\n", 0, at) + 1, content)
-        at = end
+        line, counted = line + text.count("\n", counted, at), at
+        try:
+            content, at = decoder.raw_decode(text, at)
+        except _TwiceError as error:
+            _refuse(line, str(error))
+        yield _Group(line, content)
+
+
+class _TwiceError(Exception):
+    """A key is given twice."""
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    content: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in content:
+            raise _TwiceError(f"key {key!r} is given twice")
+        content[key] = value
+    return content
 
 
 def _skip(text: str, at: int) -> int:
@@ -184,7 +203,8 @@ def _common(line: int, labels: object) -> FileTarget:
         _refuse(line, "`labels` is to be a mapping of texts")
     for key, value in labels.items():
         if not isinstance(value, str):
-            _refuse(line, f"label {key}: a text is wanted, not {value!r}")
+            # Not what it holds: that may be a secret.
+            _refuse(line, f"label {key}: a text is wanted, not of type {type(value).__name__}")
     scheme = labels.get("__scheme__", "http")
     if scheme not in _PORTS:
         _refuse(line, f"label __scheme__: http or https is wanted, not {scheme!r}")

@@ -14,7 +14,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from exporter import catalogue as c
 from exporter.clock import Clock
-from exporter.discovery import Answer, Endpoint, Finder, Register, Static, Target, choose
+from exporter.discovery import (
+    Answer,
+    Choice,
+    Endpoint,
+    Finder,
+    Register,
+    Static,
+    Target,
+    choose,
+)
 from exporter.engines import Engine, detect
 from exporter.fetch import HttpFetcher, Refused
 from exporter.formats.exposition import Limits, Reader
@@ -53,21 +62,18 @@ class DiscoverySource:
         self._is_ours = is_ours
         self._ours: dict[str, bool] = {}
         self._looks = 0
+        self._targets: list[Target] = []
+        self._choice = Choice()
 
     def read(self) -> Iterator[Sample | Fault | Drop]:
         """Look once everywhere; yield the counts, and a fault for each place that is not sound."""
-        if self._looks % _RESOLVED_ANEW == 0:
-            self._ours.clear()
-        self._looks += 1
         targets: list[Target] = []
         faults: list[Fault] = []
         for finder in self._finders:
             look = finder.look()
             targets += look.targets
             faults += look.faults
-        here = {t.endpoint.port for t in targets if t.endpoint.host == ""}
-        choice = choose(self._static, targets, self._limit, lambda place: self._placed(place, here))
-        self._register.publish(choice.taken)
+        choice = self._chosen(targets)
         yield from self._counts(choice.taken)
         yield from faults
         if choice.beyond:
@@ -77,6 +83,22 @@ class DiscoverySource:
 
     def close(self) -> None:
         """Hold nothing, so release nothing."""
+
+    def _chosen(self, targets: list[Target]) -> Choice:
+        """Return what is read of the targets; thousands are only gone through where one is new."""
+        anew = self._looks % _RESOLVED_ANEW == 0
+        self._looks += 1
+        if anew:
+            self._ours.clear()
+        if anew or targets != self._targets:
+            self._targets = targets
+            places = [*(t.endpoint for t in targets), *(one.endpoint for one in self._static)]
+            here = {place.port for place in places if place.host == ""}
+            self._choice = choose(
+                self._static, targets, self._limit, lambda place: self._placed(place, here)
+            )
+            self._register.publish(self._choice.taken)
+        return self._choice
 
     def _placed(self, place: Endpoint, here: set[int]) -> Endpoint:
         """Return an endpoint with the host "" if it is this machine under another name.

@@ -17,7 +17,7 @@ A scraper will see, among others:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from exporter import catalogue as c
@@ -99,8 +99,8 @@ class InferenceSource:
         out: list[Sample | Fault | Drop] = [c.LLM_SCRAPE_DURATION_SECONDS(duration, self._server)]
         out += translator.translate(page)
         out += [Drop(reason, number) for reason, number in page.dropped.items() if number]
-        if page.partial:
-            out.append(Fault.of("page", Malformed("it ends in the middle of a line")))
+        if page.damaged:
+            out.append(Fault.of("page", Malformed("; ".join(self._losses(page)))))
         return out
 
     def close(self) -> None:
@@ -129,6 +129,22 @@ class InferenceSource:
             self._rest = _LOOK_AGAIN - 1
             raise SourceError("denied", self._refusal)
         return self._take(engine)
+
+    def _losses(self, page: Page) -> Iterator[str]:
+        """Yield what is missing of a page, and why."""
+        limits = self._limits
+        why = {
+            "malformed": "make no sense",
+            "labels": f"have a label of more than {limits.max_label_bytes} bytes (max_label), or"
+            f" more than {limits.max_labels} labels",
+            "cap": f"are beyond {limits.max_series} lines (max_page_series), or longer than"
+            f" {limits.max_line_bytes} bytes (max_line)",
+        }
+        if page.partial:
+            yield "it ends in the middle of a line"
+        for reason, told in why.items():
+            if number := page.dropped.get(reason):
+                yield f"lines that are not read: {number} {told}"
 
     def _wanted(self) -> str:
         if not self._configured:

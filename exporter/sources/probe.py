@@ -7,6 +7,7 @@ else waiting, and no request begins before the one before it has ended.
 
 What says nothing about the server is not counted: a token that cannot be read or is not accepted, a
 redirect to somewhere else, a machine of ours without a free port, a path that has never answered.
+Nothing is asked while it is not known whose server it is.
 That is a failed read of this source, with its reason.
 
     llm_probes_total{server="a",kind="health",outcome="success"} 360
@@ -38,6 +39,12 @@ HEALTH_PATHS: Mapping[str, str] = {
 }
 """Where engines tell that they can serve, if not at `/health`."""
 
+
+def health_path(engine: str) -> str:
+    """Return the path at which an engine is asked; "" if it is not known which one it is."""
+    return HEALTH_PATHS.get(engine, "/health") if engine else ""
+
+
 _HELD_UP = 2.0
 """Seconds beyond the timeout after which a failure says more of this machine than of the server."""
 
@@ -66,6 +73,10 @@ class Question(Protocol):
 
     kind: Kind
 
+    @property
+    def place(self) -> str:
+        """Where it was asked last."""
+
     def ask(self) -> None:
         """Return if the server answers as it should; raise what says why not."""
 
@@ -74,22 +85,27 @@ class Question(Protocol):
 
 
 class Health:
-    """Asks whether the server can serve. `connect` takes a path; `engine` is "" if not known."""
+    """Asks whether the server can serve. `connect` takes a path; `path` is "" if not known yet.
+
+    Then nothing is asked: at the wrong path one engine is not there, and another one works.
+    """
 
     kind: Kind = "health"
 
-    def __init__(self, connect: Callable[[str], Asks], engine: Callable[[], str]) -> None:
+    def __init__(self, connect: Callable[[str], Asks], path: Callable[[], str]) -> None:
         self._connect = connect
-        self._engine = engine
-        self._path = ""
+        self._path = path
         self._door: Asks | None = None
+        self.place = ""
 
     def ask(self) -> None:
-        """Ask once. Raises what the door raises."""
-        path = HEALTH_PATHS.get(self._engine(), "/health")
-        if self._door is None or path != self._path:
+        """Ask once. Raises `SourceError` if it is not known where, and what the door raises."""
+        path = self._path()
+        if not path:
+            raise SourceError("unavailable", "not asked: the engine is not known yet (engine)")
+        if self._door is None or path != self.place:
             self.close()
-            self._path, self._door = path, self._connect(path)
+            self.place, self._door = path, self._connect(path)
         self._door.get()
 
     def close(self) -> None:
@@ -103,6 +119,7 @@ class Completion:
     """Asks for one token. `model` is the model's name, "" while it is not known."""
 
     kind: Kind = "completion"
+    place = ""
 
     def __init__(self, door: Asks, model: Callable[[], str]) -> None:
         self._door = door
@@ -156,7 +173,7 @@ class ProbeSource:
         self._memories = {} if memories is None else memories
         self._recall = recall
         self._began = False
-        self._answered = False
+        self._answered: str | None = None
         self._good = self._bad = 0
 
     def read(self) -> Iterator[Sample | Fault]:
@@ -201,7 +218,7 @@ class ProbeSource:
                     "timeout", f"not counted: it took {passed:.1f} s to give up ({error})"
                 ) from error
             return Fault.of(self._question.kind, error)
-        self._answered = True
+        self._answered = self._question.place
         return None
 
     def _says_nothing(self, error: Exception) -> bool:
@@ -210,7 +227,8 @@ class ProbeSource:
             if error.status in (401, 403):
                 return True
             odd = 400 <= error.status < 500 and error.status not in _BUSY
-            return (odd or error.status == 501) and not self._answered
+            answers = self._answered == self._question.place
+            return (odd or error.status == 501) and not answers
         if isinstance(error, SourceError):
             return True
         cause = error.__cause__ if isinstance(error.__cause__, OSError) else error

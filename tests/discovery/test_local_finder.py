@@ -146,7 +146,7 @@ def test_a_server_is_found_by_its_process_and_asked_once(engine: Callable[..., E
     assert start is not None
     assert found == Target(
         f"local:{one.port}", f"http://127.0.0.1:{one.port}/metrics", "local",
-        identity=f"{one.process.pid}@{start.start}",
+        identity=f"{one.process.pid}@{start.start}", kind="vllm",
     )  # fmt: skip
     assert one.asked == ["GET /metrics"]
     assert one.connections == 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from exporter.config import ServerSettings
@@ -30,7 +32,8 @@ def names(static: list[Static], *targets: Target, limit: int = 64) -> list[str]:
         ("10.0.0.5", "/metrics", "10.0.0.5:8000"),
         ("gpu-7.rack", "/v1/metrics", "gpu-7.rack:8000-v1-metrics"),
         ("gpu-7", "/metrics/", "gpu-7:8000-metrics"),
-        ("gpu-7", "/metrics?model=a+b%2Fc", "gpu-7:8000-metrics-model-a-b-2Fc"),
+        ("gpu-7", "/metrics?model=a+b%2Fc", "gpu-7:8000"),
+        ("gpu-7", "/v1/metrics?token=s3cret", "gpu-7:8000-v1-metrics"),
         ("[fd00::1]", "/metrics", "fd00::1:8000"),
         ("h" * 60, "/metrics", "h" * 55 + "-59e19bde"),
     ],
@@ -56,6 +59,9 @@ def test_names_are_readable_and_allowed(host: str, path: str, name: str) -> None
         ("http://127.1.2.3/metrics", ("", 80)),
         ("https://gpu-7/metrics", ("gpu-7", 443)),
         ("http://gpu-7.:1/metrics", ("gpu-7", 1)),
+        ("http://localhost.localdomain:1/metrics", ("", 1)),
+        ("http://[::ffff:127.0.0.1]:1/metrics", ("", 1)),
+        ("http://0:1/metrics", ("", 1)),
     ],
 )
 def test_every_name_of_the_loopback_is_one_place(url: str, place: tuple[str, int]) -> None:
@@ -101,6 +107,39 @@ def test_a_file_may_list_two_pages_of_one_server() -> None:
         target("b", "http://h:1/metrics?model=b"),
         target("c", "http://h:1/metrics?model=b"),
     ) == ["a", "b"]
+
+
+def test_one_page_under_two_names_of_this_machine_is_read_once() -> None:
+    """Both in one file: read twice, each sum would hold it twice."""
+    assert names(
+        [],
+        target("a", "http://localhost:18700/metrics"),
+        target("b", "http://127.0.0.1:18700/metrics"),
+        target("c", "http://127.0.0.1:18700/metrics?model=b"),
+        target("d", "http://[::1]:18700/metrics?model=b"),
+    ) == ["a", "c"]
+
+
+def test_a_list_of_ten_thousand_equal_names_is_no_busy_loop() -> None:
+    """It took 35 s at each look; names are made for those that are read, and counted."""
+    found = [target("x" * 64, f"http://h:1/metrics?n={n}") for n in range(10_000)]
+    begun = time.process_time()
+    choice = choose([], found, 1000)
+    assert time.process_time() - begun < 3
+    assert (len({one.name for one in choice.taken}), choice.beyond) == (1000, 9000)
+
+
+def test_beyond_the_limit_no_name_of_a_host_is_looked_up() -> None:
+    """A resolver may take seconds for each."""
+    asked = []
+
+    def placed(place: Endpoint) -> Endpoint:
+        asked.append(place.host)
+        return place
+
+    found = [target(f"t{n}", f"http://h{n}:1/metrics") for n in range(9)]
+    assert choose([], found, 3, placed).beyond == 6
+    assert asked == ["h0", "h1", "h2"]
 
 
 def test_a_name_that_is_taken_gets_a_number() -> None:

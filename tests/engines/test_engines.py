@@ -12,6 +12,7 @@ from exporter import catalogue as c
 from exporter.board import Board
 from exporter.engines import (
     MAX_MODELS,
+    MAX_VALUES,
     Engine,
     EngineError,
     Translator,
@@ -800,6 +801,39 @@ def test_words_become_ours(tmp_path: Path) -> None:
     assert value(samples, c.LLM_REQUESTS_TOTAL, outcome="success") == 8
     kept = mine(tmp_path, OUTCOME("words: {gone: abort}"), page)
     assert names(kept, c.LLM_REQUESTS_TOTAL, "outcome") == ["abort", "left", "odd"]
+
+
+def test_thousands_of_reasons_starve_nothing_else() -> None:
+    """8,000 of them filled all series that a server may have; the rest is summed as `other`."""
+    line = 'vllm:request_success_total{{model_name="m",finished_reason="{0}"}} {1}\n'.format
+    rest = 'vllm:kv_cache_usage_perc{model_name="m"} 0.5\n'
+    reader, translator = Reader(), Translator(engine("vllm"), "a")
+
+    def read(body: str) -> list[Sample | Drop]:
+        return translator.translate(reader.read(body.encode()))
+
+    many = "".join(line(f"r{n}", 1) for n in range(8000)) + line("stop", 5)
+    samples = read(many + rest)
+    assert value(samples, c.LLM_KV_CACHE_USAGE_RATIO) == 0.5
+    outcomes = names(samples, c.LLM_REQUESTS_TOTAL, "outcome")
+    assert len(outcomes) == MAX_VALUES + 2
+    assert value(samples, c.LLM_REQUESTS_TOTAL, outcome="other") == 8000 - MAX_VALUES
+    # what has a meaning is never among them, and what was summed never falls
+    assert value(samples, c.LLM_REQUESTS_TOTAL, outcome="stop") == 5
+    samples = read(many.replace('="r0"', '="new"') + rest)
+    assert value(samples, c.LLM_REQUESTS_TOTAL, outcome="other") == 8000 - MAX_VALUES + 1
+
+
+@pytest.mark.parametrize("engine_name", ["vllm", "app"])
+def test_a_share_in_percent_is_dropped(engine_name: str) -> None:
+    """85 of a KV cache is no ratio; the rounding of a sum is none either, but shows 1."""
+    name = {"vllm": "vllm:kv_cache_usage_perc", "app": "llm_kv_cache_usage_ratio"}[engine_name]
+    line = (name + '{{model_name="m"}} {0}\n').format
+    for text, shown in (("1", [1]), ("1.0000000002", [1]), ("0.85", [0.85]), ("85", [])):
+        samples = translate(line(text), engine_name)
+        assert values(samples, c.LLM_KV_CACHE_USAGE_RATIO) == shown
+        drops = [s for s in samples if isinstance(s, Drop)]
+        assert drops == ([] if shown else [Drop("value", 1)])
 
 
 @pytest.mark.parametrize(

@@ -159,3 +159,27 @@ def test_any_text_is_read_or_refused(text: str, is_json: bool) -> None:
     """Nothing but `Malformed` comes out."""
     with contextlib.suppress(Malformed):
         targets(text, is_json=is_json)
+
+
+@pytest.mark.parametrize("is_json", [True, False])
+def test_a_key_that_is_given_twice_is_an_error_in_both_forms(is_json: bool) -> None:
+    """JSON took the last one silently."""
+    text = '[\n {"targets": ["a:1"]},\n {"targets": ["b:1"], "targets": ["c:1"]}]'
+    with pytest.raises(Malformed, match=r"line 3: key 'targets' is given twice"):
+        targets(text, is_json=is_json)
+    with pytest.raises(Malformed, match=r"key 'job' is given twice"):
+        targets('[{"targets": ["a:1"], "labels": {"job": "x", "job": "y"}}]', is_json=is_json)
+
+
+@pytest.mark.parametrize("is_json", [True, False])
+def test_a_byte_order_mark_is_passed_over(is_json: bool) -> None:
+    """Some editors put one before a text; JSON refused it."""
+    (found,) = targets('\ufeff[{"targets": ["a:1"]}]', is_json=is_json)
+    assert found.url == "http://a:1/metrics"
+
+
+def test_a_label_of_the_wrong_type_is_not_shown() -> None:
+    """It may be a secret."""
+    with pytest.raises(Malformed, match="label __param_token: a text is wanted") as caught:
+        targets('[{"targets": ["a:1"], "labels": {"__param_token": 12345}}]', is_json=True)
+    assert "12345" not in str(caught.value)

@@ -3,9 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
 
 from exporter import catalogue as c
-from exporter.discovery import Endpoint, Look, Register, Static, Target, is_ours
+from exporter.discovery import (
+    Choice,
+    Endpoint,
+    FileFinder,
+    Look,
+    Register,
+    Static,
+    Target,
+    choose,
+    is_ours,
+)
 from exporter.samples import Drop, Fault, Sample
 from exporter.sources.discovery import DiscoverySource
 
@@ -116,3 +130,53 @@ def test_this_machine_is_known_by_its_addresses() -> None:
     assert is_ours("localhost")
     assert not is_ours("192.0.2.1")
     assert not is_ours("no-such-host.invalid")
+
+
+def test_a_secret_in_a_query_is_no_label(tmp_path: Path) -> None:
+    """`__param_token` of a file became the label `server`; a number tells equal names apart."""
+    file = tmp_path / "t.yml"
+    file.write_text(
+        "- targets: ['a:1']\n  labels: {__param_token: s3cret-1}\n"
+        "- targets: ['a:1']\n  labels: {__param_token: s3cret-2}\n"
+    )
+    finder = FileFinder([str(file)], ["vllm"])
+    register = Register()
+    made = DiscoverySource([finder], (), register, read=0, limit=64, is_ours=is_ours)
+    items = list(made.read())
+    assert [one.name for one in register.targets] == ["a:1", "a:1-2"]
+    assert [one.url[-9:] for one in register.targets] == ["=s3cret-1", "=s3cret-2"]
+    assert "s3cret" not in repr(items)
+
+
+def test_targets_are_gone_through_again_only_when_they_differ(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Or when names of hosts are to be looked up again."""
+    calls = []
+
+    def counted(*args: Any) -> Choice:
+        calls.append(args)
+        return choose(*args)
+
+    monkeypatch.setattr("exporter.sources.discovery.choose", counted)
+    files = Fixed("file", [target("http://a:1/metrics", "file")])
+    discovery, register = source(files)
+    for _ in range(5):
+        assert counts(list(discovery.read())) == {"static": 0, "file": 1}
+    assert len(calls) == 1
+    files.targets.append(target("http://b:1/metrics", "file"))
+    assert counts(list(discovery.read())) == {"static": 0, "file": 2}
+    assert (len(calls), len(register.targets)) == (2, 2)
+    for _ in range(30):
+        list(discovery.read())
+    assert len(calls) == 3
+
+
+def test_a_file_that_lists_a_configured_server_by_this_machines_name_is_that_server() -> None:
+    """The configuration has it as 127.0.0.1."""
+    listed = target("http://gpu-7:8000/metrics", "file")
+    discovery, register = source(
+        Fixed("file", [listed]), static=(Static("a", Endpoint("", 8000)),), ours=("gpu-7",)
+    )
+    list(discovery.read())
+    assert register.targets == ()

@@ -255,6 +255,64 @@ def test_tokens_are_not_half_when_one_ranks_line_is_beyond_the_limit() -> None:
     assert [i for i in cut if i[0] is c.LLM_ACTIVE_REQUESTS] == []
 
 
+def shown(out: Out) -> set[Key]:
+    """Return all series but those on the page itself."""
+    told = {c.LLM_SOURCE_INFO, c.LLM_MAPPING_UNRESOLVED, c.LLM_SCRAPE_DURATION_SECONDS}
+    return {item[:2] for item in samples(out) if item.metric not in told}
+
+
+BAD_LINE = b'vllm:num_requests_running{engine="0",model_name="tiny-llama" 1\n'
+LONG_LABEL = b'vllm:num_requests_running{engine="0",model_name="%b"} 1\n' % (b"z" * 1500)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [(BAD_LINE, "1 make no sense"), (LONG_LABEL, "1 have a label of more than 1024 bytes")],
+)
+@pytest.mark.parametrize("page", [VLLM, DP2])
+def test_a_line_that_is_always_bad_hides_nothing_else(page: bytes, more: bytes, said: str) -> None:
+    """A daemon that started afterwards showed 9 series of 182, and that all was well."""
+    whole = source_of(FakeFetch(page)).read()
+    source = source_of(FakeFetch(page + more))
+    first, _, third = source.read(), source.read(), source.read()
+    assert len(shown(first)) < len(shown(whole))
+    assert shown(third) == shown(whole)
+    assert not falling(whole, third)
+    (fault,) = faults(third)
+    assert (fault.part, fault.reason) == ("page", "malformed")
+    assert said in fault.detail
+
+
+def test_a_page_that_is_always_too_long_shows_what_is_within_the_limit() -> None:
+    """As it says what is missing, and why."""
+    source = source_of(FakeFetch(VLLM), limits=Limits(max_series=VLLM.count(b"\n") - 40))
+    first, _, third = source.read(), source.read(), source.read()
+    assert len(shown(first)) < 20 < len(shown(third))
+    (fault,) = faults(third)
+    assert "40 are beyond" in fault.detail and "max_page_series" in fault.detail
+
+
+@pytest.mark.parametrize("damage", [garbled, labelled])
+def test_tokens_are_never_half_though_one_ranks_line_is_always_bad(damage: Any) -> None:
+    """Not before, not after it is clear that it stays so; all else is shown."""
+    whole = source_of(FakeFetch(DP2)).read()
+    for pages in ([damage(GENERATED[1])], [DP2, damage(GENERATED[1])]):
+        source = source_of(FakeFetch(*pages))
+        outs = [source.read() for _ in range(5)]
+        missing = shown(whole) - shown(outs[-1])
+        assert {(m, labels[2]) for m, labels in missing} == {(c.LLM_TOKENS_TOTAL, "output")}
+        assert not falling(whole, outs[-1])
+
+
+def test_a_server_that_has_fewer_ranks_and_a_bad_line_is_shown_again() -> None:
+    """What it once had is no measure for ever: the number of ranks is told with it."""
+    one = b"".join(line + b"\n" for line in DP2.split(b"\n") if b'engine="1"' not in line)
+    source = source_of(FakeFetch(DP2, one + BAD_LINE))
+    before, *_, after = [source.read() for _ in range(4)]
+    assert (value(before, c.LLM_SERVER_RANKS), value(after, c.LLM_SERVER_RANKS)) == (2, 1)
+    assert shown(after) == shown(before)
+
+
 def test_no_counter_falls_wherever_a_page_is_cut_or_a_line_is_garbled() -> None:
     """Each wanted line in turn is garbled, then the page ends in it: nothing falls."""
     source = source_of(FakeFetch(DP2))

@@ -18,7 +18,7 @@ from exporter import catalogue as c
 from exporter.clock import Clock, SystemClock
 from exporter.fetch import HttpFetcher
 from exporter.samples import Fault, Remembered, Sample, SourceError
-from exporter.sources.probe import Completion, Health, ProbeSource
+from exporter.sources.probe import Completion, Health, ProbeSource, health_path
 from tests.page_engine import Engine
 from tests.servers import Server, reply, serving
 
@@ -61,7 +61,9 @@ def health(
     def connect(path: str) -> HttpFetcher:
         return HttpFetcher(origin + path, timeout=timeout, clock=clock, **options)
 
-    return made(ProbeSource("a", Health(connect, lambda: kind), clock=clock, timeout=timeout))
+    return made(
+        ProbeSource("a", Health(connect, lambda: health_path(kind)), clock=clock, timeout=timeout)
+    )
 
 
 def completion(origin: str, model: str = "m", timeout: float = 1.0) -> ProbeSource:
@@ -308,7 +310,7 @@ def test_a_completion_follows_no_redirect() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "path"),
-    [("", "/health"), ("vllm", "/health"), ("triton", "/v2/health/ready"),
+    [("mine", "/health"), ("vllm", "/health"), ("triton", "/v2/health/ready"),
      ("litellm", "/health/liveliness")],
 )  # fmt: skip
 def test_the_path_is_the_engines(kind: str, path: str) -> None:
@@ -316,6 +318,31 @@ def test_the_path_is_the_engines(kind: str, path: str) -> None:
     with serving(reply()) as server:
         assert counts(health(server.url(""), kind=kind)) == (1, 0)
         assert server.requests[0].startswith(f"GET {path} ")
+
+
+def test_nothing_is_asked_while_the_engine_is_not_known(engine: Engine) -> None:
+    """LiteLLM's `/health` was asked before its page had told whose it is: each model, for money."""
+    source = health(engine.origin, kind="")
+    for _ in range(2):
+        with pytest.raises(SourceError, match="not asked: the engine is not known yet"):
+            read(source)
+    assert engine.asked == []
+
+
+def test_a_path_that_another_engine_lacks_is_no_outage() -> None:
+    """Triton moves in where vLLM was, and has its health at another port than its page."""
+    paths = iter(["/health", "/v2/health/ready"])
+    clock = SystemClock()
+    with serving([reply()], [reply(status="404 Not Found")]) as server:
+
+        def connect(path: str) -> HttpFetcher:
+            return HttpFetcher(server.url(path), timeout=1, clock=clock)
+
+        question = Health(connect, lambda: next(paths))
+        source = made(ProbeSource("a", question, clock=clock, timeout=1))
+        assert counts(source) == (1, 0)
+        with pytest.raises(SourceError, match="HTTP 404"):
+            read(source)
 
 
 @pytest.mark.parametrize(
@@ -339,7 +366,7 @@ def test_counts_go_on_where_the_predecessor_ended(
         def connect(path: str) -> HttpFetcher:
             return HttpFetcher(engine.origin + path, timeout=1, clock=clock)
 
-        question = Health(connect, lambda: "")
+        question = Health(connect, lambda: "/health")
         MADE.append(ProbeSource("a", question, clock=clock, timeout=1, memories=memories))
         return MADE[-1]
 
