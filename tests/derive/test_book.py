@@ -11,6 +11,8 @@ import pytest
 
 from exporter import catalogue as c
 from exporter.board import Board as RealBoard
+from exporter.derive.memory import Memory
+from exporter.derive.serving import serving
 from exporter.derive.serving.book import INPUTS, STEP, WINDOWS, Anomaly, Book, Entity, Stats
 from exporter.derive.serving.increase import Increase
 from exporter.engines import Translator, load_engines
@@ -43,6 +45,7 @@ class Board:
 
     def __init__(self, book: Book | None = None) -> None:
         self.stepped = 0.0
+        self.view = View((), ())
         self.book = Book() if book is None else book
         self._gates: dict[str, Gate] = {}
         self._sources: dict[str, SourceView] = {}
@@ -76,7 +79,8 @@ class Board:
         )
         if turn:
             self.book.turn()
-        self.book.observe(View(tuple(sources), ()), now)
+        self.view = View(tuple(sources), ())
+        self.book.observe(self.view, now)
         return self.book
 
 
@@ -735,6 +739,22 @@ def test_counters_do_not_go_back_after_a_kill() -> None:
     successor.tell(60, page(0, stop=1, start=1055.0))
     assert successor.book.told == {"a": 1}
     assert successor.book.resets == {"a": 2}, "a ledger compares with what it knew"
+
+
+@pytest.mark.parametrize("final", [True, False])
+def test_restarts_are_told_from_zero_after_a_kill(final: bool) -> None:
+    """And go on after a clean stop."""
+    board, first, second = Board(), serving(), serving()
+    for now, tokens, start in ((0, 100, 10.0), (5, 3, 1003.0)):
+        board.tell(now, page(tokens, start=start))
+        told = list(first.function(board.view, Memory(), now))
+    assert [s.value for s in told if s.metric is c.LLM_RESETS_TOTAL] == [1]
+    assert first.memory is not None
+    assert second.restore is not None
+    second.restore(json.loads(json.dumps(first.memory())), 100.0, 95.0, final)
+    board.tell(100, page(9, start=1003.0))
+    told = list(second.function(board.view, Memory(), 100.0))
+    assert [s.value for s in told if s.metric is c.LLM_RESETS_TOTAL] == [1 if final else 0]
 
 
 def test_a_step_lasts_until_the_page_is_turned() -> None:
