@@ -111,7 +111,8 @@ class Page:
 
     def _observe(self, places: list[int]) -> None:
         finite = [self._bounds[at] for at in places if at in self._bounds]
-        value = self._random.choice(finite[:-1]) * 0.9
+        # No request of one token: of those vLLM's time per further token is taken out.
+        value = self._random.choice(finite[1:-1]) * 0.9
         for at in places:
             if at in self._bounds:
                 self._values[at] += value <= self._bounds[at]

@@ -389,6 +389,11 @@ def _print_stats(series: Mapping[str, int], page: bytes, nodes: int) -> None:
     )
 
 
+_FLEET = (
+    "  a node judges what it reads; before they page, the rules in alerts/sla.yaml add up all nodes"
+)
+
+
 def _check(options: argparse.Namespace) -> int:
     from exporter.clock import SystemClock
     from exporter.config import ConfigError, load
@@ -407,7 +412,8 @@ def _check(options: argparse.Namespace) -> int:
         one.name if one.name in here else f"{one.name} (where there is a GPU)" for one in plans
     )
     promised = (f"  {objective.describe()}" for objective in settings.objectives)
-    _print(f"{options.file}: fine; sources: {names}", *promised)
+    note = (_FLEET,) if settings.objectives else ()
+    _print(f"{options.file}: fine; sources: {names}", *promised, *note)
     return 0
 
 

@@ -751,8 +751,8 @@ LLM_REQUESTS_TOTAL = Metric(
 )  # fmt: skip
 LLM_HTTP_RESPONSES_TOTAL = Metric(
     "llm_http_responses_total", "counter",
-    "HTTP responses of the inference routes by class of status code; the only place where"
-    " refused requests show on some engines.",
+    "HTTP responses of the inference routes by status code, or by class of codes (4xx) where the"
+    " engine tells no more, as vLLM; the only place where refused requests show on some engines.",
     ("code", "engine", "server"), SERVING,
 )  # fmt: skip
 LLM_KV_CACHE_USAGE_RATIO = Metric(
@@ -845,6 +845,12 @@ LLM_CONCURRENCY_LIMIT = Metric(
 LLM_KV_CACHE_CAPACITY_TOKENS = Metric(
     "llm_kv_cache_capacity_tokens", "gauge", "Tokens that the KV cache can hold.",
     _LLM, SERVING, "", "experimental",
+)  # fmt: skip
+LLM_KV_CACHE_INFO = Metric(
+    "llm_kv_cache_info", "info",
+    "The type that the KV cache is stored in, in the engine's word (fp8_e4m3, ...); auto: that of"
+    " the model.",
+    (*_LLM, "dtype"), SERVING, "", "experimental",
 )  # fmt: skip
 LLM_ESTIMATED_GPU_FLOPS_TOTAL = Metric(
     "llm_estimated_gpu_flops_total", "counter",
@@ -1079,6 +1085,12 @@ SLA_TARGET_RATIO = Metric(
     "sla_target_ratio", "gauge", "Share of events that must be good.",
     ("sla", "objective", "tier"), SLA, "ratio", "experimental",
 )  # fmt: skip
+SLA_MINIMUM_EVENTS = Metric(
+    "sla_minimum_events", "gauge",
+    "With fewer events nothing is said of an objective; the shipped rules keep to it over all"
+    " nodes.",
+    ("sla", "objective", "tier"), SLA, "", "experimental",
+)  # fmt: skip
 SLA_THRESHOLD_SECONDS = Metric(
     "sla_threshold_seconds", "gauge", "The longest time that counts as good.",
     ("sla", "objective", "tier"), SLA, "seconds", "experimental",
@@ -1108,6 +1120,12 @@ SLA_MEASURED_TOKENS_PER_SECOND = Metric(
     "sla_measured_tokens_per_second", "gauge", "The measured rate of tokens over a window.",
     (*_SLA, "window"), SLA, "", "experimental",
 )  # fmt: skip
+SLA_DELIVERED_TOKENS_PER_SECOND = Metric(
+    "sla_delivered_tokens_per_second", "gauge",
+    "Tokens in a second of those whom a throughput objective selects on this node, over the last"
+    " five minutes, with or without demand. What all nodes make together is the sum of it.",
+    _SLA, SLA, "", "experimental",
+)  # fmt: skip
 SLA_COMPLIANCE_RATIO = Metric(
     "sla_compliance_ratio", "gauge",
     "Share of the events of a window that were good. Where the threshold lies between two bounds"
@@ -1131,7 +1149,8 @@ SLA_COMPLIANT = Metric(
 )  # fmt: skip
 SLA_STATE = Metric(
     "sla_state", "gauge",
-    "1 for the state that an objective is in (met, violated, undetermined), 0 for the others.",
+    "1 for the state that an objective is in on this node (met, violated, undetermined), 0 for the"
+    " others.",
     (*_SLA, "state"), SLA, "", "experimental",
 )  # fmt: skip
 SLA_EVENTS_TOTAL = Metric(

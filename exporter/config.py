@@ -30,7 +30,14 @@ from pydantic import (
     model_validator,
 )
 
-from exporter.objectives import Objective, SlaError, read_inference, read_slas, read_training
+from exporter.objectives import (
+    Objective,
+    SlaError,
+    home_of,
+    read_inference,
+    read_slas,
+    read_training,
+)
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
@@ -343,6 +350,8 @@ class InferenceSettings(_Section):
 class ServingSettings(_Timed):
     """What is computed from inference servers: percentiles, rates, over rolling windows."""
 
+    # A server with two windows has some 150; a node may have 64 of them.
+    max_series: int = Field(default=20_000, ge=1, le=1_000_000)
     windows: Annotated[tuple[Literal["1m", "5m", "30m", "1h"], ...], BeforeValidator(_list)] = (
         "5m",
         "1h",
@@ -542,6 +551,8 @@ def _problems(error: ValidationError) -> Iterator[tuple[str, str]]:
 
 def _suggestion(where: list[int | str]) -> str:
     """Return a hint at the key that was probably meant."""
+    if len(where) == 1 and (home := home_of(str(where[0]))):
+        return f" at the top; it belongs into {home}: indent it below"
     model: Any = Settings
     for part in where[:-1]:
         if isinstance(part, str):

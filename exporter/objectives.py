@@ -54,7 +54,7 @@ class Objective:
     excluded_outcomes: tuple[str, ...] = ("cancelled", "client_abort")
     """Patterns of outcomes that do not count: the client's doing."""
     excluded_codes: tuple[str, ...] = ("4??",)
-    """Patterns of HTTP status codes (or classes, `4xx`) that do not count."""
+    """Patterns of HTTP status codes that do not count; 429 does unless it is named itself."""
     demand: Literal["waiting", "active", "always"] = "waiting"
     """Which seconds count for throughput."""
     probe: Literal["auto", "health", "completion"] = "auto"
@@ -82,6 +82,8 @@ class Objective:
             if patterns
         )
         each = "" if self.per == "all" else f"; for each {self.per}"
+        if self.kind == "throughput" and self.per != "server":
+            each += "; of each node here, alerts add up the tokens of all nodes"
         return f"{name}: {share} of {good}{where}{each}; from {self.minimum_events} events on"
 
 
@@ -201,6 +203,20 @@ def read_slas(document: object) -> tuple[Objective, ...]:
     return _all(found, problems)
 
 
+def home_of(key: str) -> str:
+    """Return the section to which a key belongs that stands at the top; empty: to none."""
+    if key in _INFERENCE:
+        return "inference_sla"
+    homes = {f"inference_sla.{name}": table for name, table in _INFERENCE.items()}
+    for home, table in (homes | {"training_sla": _TRAINING}).items():
+        try:
+            _topic(key, table)
+        except _WrongError:
+            continue
+        return home
+    return ""
+
+
 def _all(found: list[Objective], problems: _Problems) -> tuple[Objective, ...]:
     if problems:
         raise SlaError(problems)
@@ -265,7 +281,7 @@ class _Collector:
 
     def _new(self, name: str, value: object, own: Mapping[str, Any]) -> Objective:
         promise = (
-            _precise(value) if isinstance(value, dict) and self._table is _SERVING
+            _precise(name, value) if isinstance(value, dict) and self._table is _SERVING
             else _stated(name, value, self._table)
         )  # fmt: skip
         named = replace(promise, sla=self._sla, tier=self._tier, name=name)
@@ -412,11 +428,11 @@ OPTIONS = tuple(_OPTIONS)
 
 # ---------------------------------------------------------------- statements
 
-_FORM = re.compile(r"([<>]=?|≤|≥|=+)?\s*([^\s%A-Za-zµμ/]*)\s*(.*)", re.DOTALL)
+_FORM = re.compile(r"([<>]=?|≤|≥|=+)?\s*([^\s%A-Za-z\u00b5\u03bc/]*)\s*(.*)", re.DOTALL)
 _NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?|[0-9]{1,3}(,[0-9]{3})+(\.[0-9]+)?")
 
 _TIMES = {
-    **dict.fromkeys(("us", "µs", "microseconds"), Decimal("0.000001")),
+    **dict.fromkeys(("us", "\u00b5s", "microseconds"), Decimal("0.000001")),
     **dict.fromkeys(("ms", "millisecond", "milliseconds"), Decimal("0.001")),
     **dict.fromkeys(("s", "second", "seconds"), Decimal(1)),
     **dict.fromkeys(("m", "min", "minute", "minutes"), Decimal(60)),
@@ -497,7 +513,10 @@ def _sentence(value: object, topic: _Topic) -> tuple[str, str]:
 def _split(text: str) -> tuple[str, str, str]:
     """Return operator, number and unit of a statement, each as it stands or empty."""
     match = _FORM.fullmatch(text.strip())
-    return (match[1] or "", match[2], match[3]) if match is not None else ("", "", text)
+    if match is None:
+        return "", "", text
+    # Keyboards write the Greek letter, older character sets the micro sign; both look the same.
+    return match[1] or "", match[2], match[3].replace("\u03bc", "\u00b5")
 
 
 def _amount(sentence: tuple[str, str], topic: _Topic) -> Decimal:
@@ -508,7 +527,7 @@ def _amount(sentence: tuple[str, str], topic: _Topic) -> Decimal:
     if scale is None:
         raise _WrongError(_unit_problem(text, unit, topic))
     if topic.unit == "share":
-        return _share(value, topic.sign)
+        return _share(value, topic.sign, "" if topic.signal == "target" else f"{topic.sign} ")
     if value <= 0:
         raise _WrongError(f"{text} {unit}: a threshold is above 0")
     return value * scale
@@ -542,8 +561,11 @@ def _unit_problem(text: str, unit: str, topic: _Topic) -> str:
     return f"unknown unit {_shown(unit)}{hint}"
 
 
-def _share(percent: Decimal, sign: str) -> Decimal:
-    """Return a percentage that leaves an error budget, and promises something."""
+def _share(percent: Decimal, sign: str, mark: str = "") -> Decimal:
+    """Return a percentage that leaves an error budget, and promises something.
+
+    `mark` is what a proposal begins with.
+    """
     digits = f"{percent:f}"
     if percent > 100:
         near = re.fullmatch(r"99[0-9]{1,4}", digits) is not None
@@ -555,16 +577,41 @@ def _share(percent: Decimal, sign: str) -> Decimal:
         raise _WrongError(f"{digits} % leaves no error budget; write for example '{better}'")
     if good == 0:
         raise _WrongError(f"{digits} % promises nothing")
+    if good < 0.5:
+        raise _WrongError(_inverted(percent, sign, mark))
     return percent
 
 
-def _precise(body: Mapping[str, Any]) -> Objective:
+def _inverted(percent: Decimal, sign: str, mark: str) -> str:
+    """Return why a share of less than half is refused: most likely its other side is meant."""
+    likely = [100 - percent]
+    if sign == ">" and 50 <= 100 * percent < 100:  # 0.95 %, which is 95 % of one
+        likely.append(100 * percent)
+    choices = " or ".join(f"'{mark}{one.normalize():f}%'" for one in likely)
+    bad = "less than half good" if sign == ">" else "more than half bad"
+    return f"{percent:f} % would be kept with {bad}; write {choices}"
+
+
+def _precise(name: str, body: Mapping[str, Any]) -> Objective:
     """Return the objective of an entry with signal, target and threshold."""
     topic = _below("signal", _signal, body.get("signal"))
     target = _below("target", _target, body.get("target"))
+    _agree(name, topic, target)
     threshold = _below("threshold", lambda value: _threshold(value, topic), body.get("threshold"))
     said = ", ".join(f"{key} {body[key]}" for key in _PRECISE if body.get(key) is not None)
     return Objective("", "", topic.kind, topic.signal, target, threshold, statement=said)
+
+
+def _agree(name: str, topic: _Topic, target: float) -> None:
+    """Refuse a name that is a promise itself, and another one than its entry states."""
+    try:
+        named, share = _topic(name, _SERVING)
+    except _WrongError:
+        return
+    if named.signal != topic.signal:
+        raise _WrongError(f"its name says {named.signal}; name it otherwise", "signal")
+    if named.unit == "time" and share != target:
+        raise _WrongError(f"its name says {100 * share:.6g} %; name it otherwise", "target")
 
 
 def _below(key: str, read: Callable[[object], _T], value: object) -> _T:
@@ -593,7 +640,12 @@ def _target(value: object) -> float:
         share = isinstance(value, float) and 0 < value < 1
         hint = f"; write {100 * value:.6g}%" if share else ""  # type: ignore[operator]
         raise _WrongError(f"a share such as 95% is wanted, not {_shown(value)}{hint}")
-    return float(_amount(_split(value)[1:], _Topic("latency", "target", ">", "share")) / 100)
+    sign, number, unit = _split(value)
+    if sign and sign not in {">", ">=", "≥"}:
+        percent = _share(_decimal(number, value), ">") if unit in _SHARES else None
+        hint = "" if percent is None else f"; write '{percent:f}%'"
+        raise _WrongError(f"{_shown(value)}: a target is the least share of good events{hint}")
+    return float(_amount((number, unit), _Topic("latency", "target", ">", "share")) / 100)
 
 
 def _threshold(value: object, topic: _Topic) -> float | None:

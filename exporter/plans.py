@@ -47,6 +47,7 @@ from exporter.engines import Engine, EngineError, load_engines
 from exporter.fetch import HttpFetcher
 from exporter.formats.exposition import Limits
 from exporter.isolate import Isolated, Remembers
+from exporter.objectives import read_inference
 from exporter.reference.accelerators import load as load_accelerators
 from exporter.reference.models import ModelShape
 from exporter.reference.models import load as load_models
@@ -770,9 +771,10 @@ def _on_fake_driver(one: Plan, settings: Settings, demo: Demo, estate: Estate) -
 def demo_plans() -> Iterator[Planner]:
     """Give plans for a made-up node: real readers over a fake fabric and fake servers.
 
-    The host is the real one; GPUs, network and inference servers are made up.
+    The host is the real one; GPUs, network and inference servers are made up, and so is what was
+    promised, unless the settings have an objective.
     """
-    from exporter.demo import Demo
+    from exporter.demo import PROMISE, Demo
 
     with tempfile.TemporaryDirectory(prefix="flopwatch-demo-") as folder:
         demo = Demo(Path(folder))
@@ -780,10 +782,15 @@ def demo_plans() -> Iterator[Planner]:
             threading.Thread(target=server.serve_forever, name="demo", daemon=True).start()
         servers = tuple(
             ServerSettings(
-                name=name, url=url, engine=engine, allow_destructive_read=engine == "llamacpp"
+                name=name,
+                url=one.url,
+                engine=one.engine,
+                gpus=one.gpus,
+                allow_destructive_read=one.engine == "llamacpp",
             )
-            for name, (engine, url) in demo.servers.items()
+            for name, one in demo.servers.items()
         )
+        promised = read_inference(PROMISE)
 
         def plans(settings: Settings, estate: Estate) -> list[Plan]:
             inference = settings.sources.inference
@@ -795,9 +802,13 @@ def demo_plans() -> Iterator[Planner]:
             )
             sources = settings.sources.model_copy(update={"inference": inference})
             made = settings.model_copy(
-                # A real node's state is not the demo's to overwrite.
-                update={"root": str(demo.root), "sources": sources, "state_directory": None}
-            )
+                update={
+                    "root": str(demo.root), "sources": sources,
+                    # A real node's state is not the demo's to overwrite.
+                    "state_directory": None,
+                    "inference_sla": settings.inference_sla if settings.objectives else promised,
+                }
+            )  # fmt: skip
             clock = estate.clock
             real = [one for one in plan(settings, estate) if one.name == "host"]
             fake = [one for one in plan(made, replace(estate, gpus=True)) if one.name != "host"]

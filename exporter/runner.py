@@ -161,9 +161,12 @@ class Runner:
         duration: float,
     ) -> None:
         self._failures = 0
-        faults = tuple(item for item in others if isinstance(item, Fault))
         batch, drops = self._gate.admit(samples)
         counted = dict(drops)
+        faults = tuple(item for item in others if isinstance(item, Fault))
+        if beyond := counted.get("cap"):
+            most = f"{beyond} series beyond max_series ({self._schedule.max_series}) are left out"
+            faults = (*faults, Fault("max_series", "denied", most))
         for item in others:
             if isinstance(item, Drop):
                 counted[item.reason] = counted.get(item.reason, 0) + item.number

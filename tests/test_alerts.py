@@ -50,7 +50,7 @@ def families(expression: str) -> set[str]:
 def promtool(tool: Tool, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [tool("promtool"), *arguments]
     return subprocess.run(
-        command, cwd=ALERTS, capture_output=True, text=True, timeout=60, check=False
+        command, cwd=ALERTS, capture_output=True, text=True, timeout=180, check=False
     )
 
 

@@ -107,11 +107,23 @@ def test_check_hides_no_source_that_another_machine_would_have(tmp_path: Path) -
     said = flopwatch("check", str(file)).stdout
     assert "nvml (where there is a GPU)" in said
     assert "kmsg (where there is a GPU)" in said
-    assert "derive" not in said
+    assert "derive:hardware" not in said
+    assert "derive:serving" in said, "a server may be found"
     assert re.search(r" host,", said)
 
     file.write_text("sources: {nvml: {enabled: true}}\n")
     assert "where there is" not in flopwatch("check", str(file)).stdout
+
+
+def test_check_says_what_is_judged_by_a_node_and_what_by_all(tmp_path: Path) -> None:
+    """The "total system throughput" was read as that of all nodes, and each node was judged."""
+    file = tmp_path / "flopwatch.yaml"
+    file.write_text('inference_sla: {throughput: {min_tps: "> 10,000 tokens/s"}}\n')
+    said = flopwatch("check", str(file)).stdout
+    assert "of each node here, alerts add up the tokens of all nodes" in said
+    assert "the rules in alerts/sla.yaml add up all nodes" in said
+    file.write_text("")
+    assert "alerts/sla.yaml" not in flopwatch("check", str(file)).stdout
 
 
 def test_docs_into_a_missing_directory_is_one_line_and_exit_1(tmp_path: Path) -> None:

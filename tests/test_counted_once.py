@@ -102,7 +102,8 @@ def query(tool: Tool, application: int, start: Start, tmp_path: Path) -> Iterato
     folder.mkdir()
     for file in ALERTS.glob("*.yaml"):
         # The rates are over minutes: too long for a test.
-        text = re.sub(r"\[(5|30)m\]|\[[16]h\]", "[10s]", file.read_text("utf-8"))
+        text = re.sub(r"\[([35]|30)m\]|\[[16]h\]|\[3d\]", "[10s]", file.read_text("utf-8"))
+        text = text.replace("interval: 1m", "interval: 1s")
         (folder / file.name).write_text(text)
     port, file = free_port(), tmp_path / "prometheus.yml"
     file.write_text(SCRAPE.format(folder=folder, ours=daemon.port, theirs=application))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 import yaml
 
-from exporter.config import parse
+from exporter.config import ConfigError, parse
 from exporter.objectives import Objective, SlaError, read_inference, read_slas, read_training
 
 SEED = """
@@ -64,11 +65,72 @@ def test_the_specifications_sla_is_taken_as_it_stands() -> None:
         ("< 500ms", 0.5), ("<500 ms", 0.5), (" <=  0.5 s ", 0.5), ("≤ 2 seconds", 2.0),
         ("< 1,500ms", 1.5), ("< 1,000,000 us", 1.0), ("< 2 min", 120.0), ("< 2m", 120.0),
         ("< 1 hour", 3600.0), ("< 0.1ms", 0.0001),
+        ("< 500\u00b5s", 0.0005), ("< 500\u03bcs", 0.0005),
     ],
 )  # fmt: skip
 def test_thresholds(text: str, seconds: float) -> None:
     """Operator, number and unit, with or without blanks."""
     assert read_inference({"latency": {"e2e_p95": text}})[0].threshold == seconds
+
+
+@pytest.mark.parametrize(
+    ("objective", "said"),
+    [
+        ({"signal": "error_rate", "target": "0.1%"}, "write '99.9%'"),
+        ({"signal": "error_rate", "target": "< 0.1%"}, "write '99.9%'"),
+        ({"signal": "uptime", "target": "0.95%"}, "write '99.05%' or '95%'"),
+        ({"signal": "uptime", "target": "= 99.9%"}, "write '99.9%'"),
+        ({"signal": "ttft", "target": "< 95%", "threshold": "1s"}, "write '95%'"),
+        ({"signal": "ttft", "target": "5%", "threshold": "1s"}, "write '95%'"),
+        ({"signal": "ttft", "target": "<", "threshold": "1s"}, "least share of good"),
+        ({"signal": "ttft", "target": "95%", "threshold": "> 1s"}, "write '< 1s'"),
+        ({"signal": "output_tokens", "target": "95%", "threshold": "< 9 tokens/s"}, "write '> 9"),
+    ],
+)
+def test_an_objective_that_means_the_opposite_is_refused(
+    objective: dict[str, str], said: str
+) -> None:
+    """An error rate of 0.1 % became "0.1 % do not fail", and "< 95%" became "at least 95 %"."""
+    with pytest.raises(SlaError, match=re.escape(said)):
+        chat(objectives={"mine": objective})
+
+
+@pytest.mark.parametrize(
+    ("name", "statement", "said"),
+    [
+        ("error_rate", "< 99.9%", "write '< 0.1%'"),
+        ("uptime", "> 0.1%", "write '> 99.9%'"),
+        ("retry_success_rate", "> 0.99%", "write '> 99.01%' or '> 99%'"),
+    ],
+)
+def test_a_sentence_that_means_the_opposite_is_refused(
+    name: str, statement: str, said: str
+) -> None:
+    """Success and failure are easily mistaken for one another."""
+    with pytest.raises(SlaError, match=re.escape(said)):
+        chat(objectives={name: statement})
+
+
+def test_a_name_that_promises_something_else_is_refused() -> None:
+    """On a page only the name is seen: a ttft_p99 that is a p95, or of tpot."""
+    own = {"signal": "ttft", "target": "95%", "threshold": "1s"}
+    for name, said in (("ttft_p99", "its name says 99 %"), ("tpot_p95", "its name says tpot")):
+        with pytest.raises(SlaError, match=said):
+            chat(objectives={name: own})
+    assert chat(objectives={"ttft_p95": own, "ttft_paid": {**own, "threshold": "2s"}})
+
+
+def test_the_chapters_text_without_its_indentation_says_where_keys_belong() -> None:
+    """As it is pasted from the book; `latency` was taken for a misspelt `listen`."""
+    lines = (line.strip() for line in SEED.splitlines() if "training_sla" not in line)
+    with pytest.raises(ConfigError) as caught:
+        parse("\n".join(lines), "f")
+
+    text = str(caught.value)
+    assert "latency: unknown key at the top; it belongs into inference_sla: indent" in text
+    assert "ttft_p95: unknown key at the top; it belongs into inference_sla.latency" in text
+    assert "uptime: unknown key at the top; it belongs into inference_sla.availability" in text
+    assert "job_failure_rate: unknown key at the top; it belongs into training_sla" in text
 
 
 @pytest.mark.parametrize(
@@ -214,6 +276,7 @@ def test_every_objective_can_be_put_in_words() -> None:
     assert words[1] == "inference_sla/ttft_p95: 95 % of ttft at most 0.5 s; from 20 events on"
     assert words[4].startswith(
         "inference_sla/min_tps: 99 % of seconds with demand: output_tokens at least 10000 tokens/s"
+        "; of each node here, alerts add up the tokens of all nodes; from 100"
     )
     assert words[6] == (
         "inference_sla/error_rate: 99.9 % of requests do not fail; from 1000 events on"

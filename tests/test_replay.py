@@ -79,8 +79,11 @@ class Read:
     def names(self) -> set[str]:
         return {sample.name for sample in self._samples}
 
-    def models(self) -> set[str]:
-        found = {sample.labels.get("model_name") for sample in self._samples}
+    def models(self, name: str = "") -> set[str]:
+        """Return the models of one family, or of all."""
+        found = {
+            sample.labels.get("model_name") for sample in self._samples if name in ("", sample.name)
+        }
         return {model for model in found if model is not None}
 
     def total(self, name: str, **labels: str) -> float:
@@ -143,7 +146,8 @@ def configured(file: Path, urls: Mapping[str, str]) -> str:
         "  host: {enabled: false}\n"
         "  network: {enabled: false}\n"
         "  process: {enabled: false}\n"
-        f"  inference:\n    interval: 1s\n    servers:\n{servers}"
+        "  inference:\n    interval: 1s\n    local: false\n    probe: {enabled: false}\n"
+        f"    servers:\n{servers}"
     )
     return str(file)
 
@@ -256,7 +260,7 @@ def tokens(theirs: Read) -> float:
 def settled(daemon: Daemon, page: str) -> Read:
     """Return our page once it has the recorded page's model and number of first tokens.
 
-    On the way there it never has two models: one read is shown whole.
+    On the way there it never has two models: one read is shown whole. What is derived follows.
     """
     theirs = Read(page)
     (model,) = theirs.models()
@@ -264,7 +268,7 @@ def settled(daemon: Daemon, page: str) -> Read:
 
     def arrived(_: int, text: str) -> bool:
         ours = Read(text, "swapped")
-        assert len(ours.models()) <= 1
-        return model in ours.models() and ours.total("llm_ttft_seconds_count") == count
+        assert len(ours.models("llm_tokens_total")) <= 1
+        return ours.models() == {model} and ours.total("llm_ttft_seconds_count") == count
 
     return Read(daemon.wait_for("/metrics", arrived), "swapped")

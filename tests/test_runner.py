@@ -148,6 +148,9 @@ def test_more_series_than_the_cap_are_dropped() -> None:
 
     assert len(rig.view().batch) == 5
     assert rig.view().health.drops == {"cap": 2}
+    assert rig.view().faults == (
+        Fault("max_series", "denied", "2 series beyond max_series (5) are left out"),
+    )
 
 
 def test_the_thread_ends_and_closes_its_source() -> None:

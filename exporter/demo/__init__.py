@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from typing import NamedTuple
 
 from exporter.clock import Clock, SystemClock
 from exporter.demo.engines import (
@@ -25,21 +26,44 @@ from exporter.demo.engines import (
     vllm_page,
 )
 from exporter.demo.kernel import KernelFiles
-from exporter.demo.node import Node
+from exporter.demo.node import SERVING, Node
 from exporter.demo.nvml import DemoNvml
 from exporter.demo.sysfs import SysfsTree
 
+PROMISE: Mapping[str, Mapping[str, str]] = {
+    "latency": {
+        "ttft_p50": "< 200ms",
+        "ttft_p95": "< 500ms",
+        "ttft_p99": "< 1000ms",
+        "tpot_p95": "< 50ms",
+    },
+    "throughput": {"min_tps": "> 10,000 tokens/s"},
+    "availability": {
+        "uptime": "> 99.9%",
+        "error_rate": "< 0.1%",
+        "retry_success_rate": "> 99%",
+    },
+}
+"""What the node's operator has promised: an `inference_sla` as a configuration states it."""
+
 _WARM_UP = 30.0
 _LONGEST_STEP = 60.0
+
+
+class DemoServer(NamedTuple):
+    """An inference server: its engine, the URL of its page, the indices of its GPUs."""
+
+    engine: str
+    url: str
+    gpus: tuple[int, ...]
 
 
 class Demo:
     """The node, its files below `directory`, and its servers.
 
     `root` is what to hand to sources as the machine's root, `kernel_log` the log below it;
-    `servers` is the engine and the URL of each inference server by name; `page_servers` must be
-    served until `close`. The node has been running for half a minute when this returns, so that
-    there is something to see.
+    `servers` is each inference server by name; `page_servers` must be served until `close`. The
+    node has been running for half a minute when this returns, so that there is something to see.
 
     Raises `OSError` if `directory` cannot be written or already holds a demo.
     """
@@ -64,9 +88,9 @@ class Demo:
             self._undo = undo.pop_all()
         self.kernel_log = self._kernel.log
         self.page_servers: tuple[PageServer, ...] = (vllm, llamacpp)
-        self.servers: Mapping[str, tuple[str, str]] = {
-            "llama-70b": ("vllm", vllm.url),
-            "llama-3b": ("llamacpp", llamacpp.url),
+        self.servers: Mapping[str, DemoServer] = {
+            "llama-70b": DemoServer("vllm", vllm.url, tuple(range(SERVING))),
+            "llama-3b": DemoServer("llamacpp", llamacpp.url, ()),
         }
 
     def step(self, seconds: float) -> None:

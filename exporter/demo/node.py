@@ -3,8 +3,9 @@
 Small enough to read, physical enough to look at: times follow from a roofline, queues from the
 times, latencies from the queues, and what the GPUs do from all of it. GPUs 0 to 3 serve a 70B model
 with vLLM, the CPU a 3B model with llama.cpp, GPUs 4 to 7 train and use eight InfiniBand rails. The
-physics of GPUs is in `gpus`; how engines, kernel and driver show all this is left to `engines`,
-`sysfs`, `kernel` and `nvml`.
+load is such that the slow requests are now fast enough for `demo.PROMISE` and now not. The physics
+of GPUs is in `gpus`; how engines, kernel and driver show all this is left to `engines`, `sysfs`,
+`kernel` and `nvml`.
 
 Everything happens at computed moments, never "once per step of the caller": the same seed gives
 the same node, however the time is cut into pieces (down to a microsecond). A second costs a few
@@ -152,15 +153,13 @@ class Work(NamedTuple):
 class Traffic:
     """When requests arrive, and what they want.
 
-    The rate has a wave over the day (Unix time `born` + model time), one over two minutes, and
-    bursts. `agents` is the share of requests with long prompts, most of which was seen before.
+    The rate has a wave over the day, one over two minutes, and bursts; all begin with the node, so
+    that there is the same to see at whatever hour it is born. `agents` is the share of requests
+    with long prompts, most of which was seen before.
     """
 
-    def __init__(
-        self, dice: Random, born: float, *, rate: float, agents: float, longest: int
-    ) -> None:
+    def __init__(self, dice: Random, *, rate: float, agents: float, longest: int) -> None:
         self._dice = dice
-        self._born = born
         self._rate = rate
         self._agents = agents
         self._longest = longest
@@ -173,7 +172,7 @@ class Traffic:
             begin, end = self._burst = (now + self._dice.uniform(120, 360), 0.0)
         if now >= begin > end:
             self._burst = (begin, now + self._dice.uniform(10, 25))
-        day = 1 + 0.2 * math.sin(2 * math.pi * (self._born + now) / 86_400)
+        day = 1 + 0.2 * math.sin(2 * math.pi * now / 86_400)
         minutes = 1 + 0.3 * math.sin(2 * math.pi * now / 120)
         burst = 2.5 if begin <= now else 1.0
         return now + self._dice.expovariate(self._rate * day * minutes * burst)
@@ -522,7 +521,7 @@ class Fabric:
             self._notices += dice.randint(20, 200)
 
 
-_SERVING, _TRAINING = 4, 4
+SERVING, _TRAINING = 4, 4
 # What a token costs between four GPUs: two reductions in each of 80 layers, 8192 values of bf16,
 # each of which a GPU sends one and a half times.
 _REDUCED = 80 * 2 * 8192 * 2 * 1.5
@@ -541,7 +540,7 @@ class Node:
         self.born = born
         self.now = 0.0
         self.fabric = Fabric(_dice(seed, "fabric"))
-        self.vllm = self._server(seed, _LARGE, rate=3.6, agents=0.3, longest=32_000)
+        self.vllm = self._server(seed, _LARGE, rate=3.2, agents=0.22, longest=32_000)
         self.llamacpp = self._server(seed, _SMALL, rate=0.2, agents=0.0, longest=4_096)
         self.gpus = Gpus(_dice(seed, "gpus"), _jobs())
 
@@ -564,9 +563,9 @@ class Node:
     def _done(self, now: float) -> Mapping[int, Done]:
         """Return what each GPU has done by now."""
         served = _served(self.vllm.work(now))
-        done = dict.fromkeys(range(_SERVING), served)
+        done = dict.fromkeys(range(SERVING), served)
         for index in range(_TRAINING):
-            gpu = _SERVING + index
+            gpu = SERVING + index
             phases = self.fabric.phases(1.0 if gpu == SLOW else _FASTER)
             sent, received = self.fabric.moved(2 * index, 2 * index + 1)
             done[gpu] = _trained(now, phases, sent, received)
@@ -575,24 +574,24 @@ class Node:
     def _server(self, seed: int, spec: Spec, *, rate: float, agents: float, longest: int) -> Server:
         dice = _dice(seed, f"server {spec.name}")
         wishes = _dice(seed, f"traffic {spec.name}")
-        traffic = Traffic(wishes, self.born, rate=rate, agents=agents, longest=longest)
+        traffic = Traffic(wishes, rate=rate, agents=agents, longest=longest)
         return Server(spec, traffic, dice)
 
 
 def _jobs() -> list[Process]:
     """Return the process on each GPU; the kernel cuts names off after 15 letters."""
     spec = _LARGE
-    memory = (spec.weights + spec.kv_bytes * spec.kv_tokens) / _SERVING + _WORKSPACE
-    workers = [Process(41_210 + n, "VLLM::Worker_TP", int(memory)) for n in range(_SERVING)]
+    memory = (spec.weights + spec.kv_bytes * spec.kv_tokens) / SERVING + _WORKSPACE
+    workers = [Process(41_210 + n, "VLLM::Worker_TP", int(memory)) for n in range(SERVING)]
     trainers = [Process(52_304 + n, "pt_main_thread", _TRAINER) for n in range(_TRAINING)]
     return [*workers, *trainers]
 
 
 def _served(work: Work) -> Done:
-    """Return what each GPU has done for a server that is split over `_SERVING` of them."""
+    """Return what each GPU has done for a server that is split over `SERVING` of them."""
     return Done(
-        flops=work.flops / _SERVING,
-        memory=work.read / _SERVING,
+        flops=work.flops / SERVING,
+        memory=work.read / SERVING,
         kernels=work.seconds,
         sms=0.86 * work.seconds,
         warps=0.24 * work.seconds,

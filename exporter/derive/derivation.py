@@ -19,8 +19,9 @@ class Derivation(NamedTuple):
     """One derivation: its name, the group of its samples, what it reads and makes, and how.
 
     `function` gets the view of one moment, its own memory, and that moment in monotonic seconds.
-    It reads no family but `inputs` and yields none but `outputs`. One that is `steady` says the
-    same as long as its inputs are the same readings, whatever the time.
+    It reads no family but `inputs` and yields none but `outputs`. The same object returned again
+    says that nothing has changed. One that is `steady` says the same as long as its inputs are the
+    same readings, whatever the time.
 
     One that knows more than the board can tell again has a `memory`, which returns it as JSON can
     hold it, as of the last round. `restore` takes such a memory before the first round, with the

@@ -27,8 +27,9 @@ first that the page can serve is used. A source holds:
   ending in `_total` are found without it too, and the reverse.
 - `quality` (exact, derived, mean_only, bounded, biased) and `semantics`: what is measured.
 - `labels`: the metric's own labels, each a constant or `{from: their label}`, with
-  `as: status_class` (404 becomes 4xx) or `as: member` (`ResponseType.CANCEL` becomes `cancel`),
-  then `words` (theirs: ours) and `other` (for all that are not in `words`).
+  `as: status` (only HTTP status codes and their classes), `as: status_class` (404 becomes 4xx,
+  unless `words` have 404 itself) or `as: member` (`ResponseType.CANCEL` becomes `cancel`), then
+  `words` (theirs: ours) and `other` (for all that are not in `words`).
 - `where`: `{label: value or list of values}`, the series that count; "" is a label that is empty or
   not there. `only_with: NAME`, `unless: NAME`: used only where the page has, or lacks, NAME.
 - `scale`: a factor to our unit. `combine`: how several series become one, `sum` (default), `mean`

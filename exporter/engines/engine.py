@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -20,19 +21,22 @@ an application. Dynamo, Triton and Ray pass on the page of the engine behind the
 Combine = Literal["sum", "mean", "max"]
 Where = Mapping[str, frozenset[str]]
 
+_STATUS = re.compile(r"[1-5]([0-9]{2}|[xX]{2})")
+
 
 @dataclass(frozen=True, slots=True)
 class LabelRule:
     """Where the value of one of our labels comes from: a constant, or a label of theirs.
 
-    `reading` is what is done to it first (`status_class`: 404 becomes 4xx; `member`:
+    `reading` is what is done to it first (`status`: nothing but a status code or a class of them
+    passes; `status_class`: 404 becomes 4xx, unless 404 itself is in `words`; `member`:
     `ResponseType.CANCEL` becomes `cancel`), `words` are then put into ours, and `other` stands for
     all that are not in `words`. The word "" is a label that is empty or not there.
     """
 
     constant: str | None = None
     origin: str = ""
-    reading: Literal["", "status_class", "member"] = ""
+    reading: Literal["", "status", "status_class", "member"] = ""
     words: Mapping[str, str] = field(default_factory=dict)
     other: str = ""
 
@@ -41,9 +45,11 @@ class LabelRule:
         if self.constant is not None:
             return self.constant
         word = theirs.get(self.origin, "" if "" in self.words else None)
-        if word is not None and self.reading == "status_class":
-            word = f"{word[0]}xx" if word[:1] in "12345" and len(word) == 3 else None
-        elif word is not None and self.reading == "member":
+        if word is not None and self.reading in {"status", "status_class"}:
+            word = word.lower() if _STATUS.fullmatch(word) else None
+        if word is not None and self.reading == "status_class" and word not in self.words:
+            word = f"{word[0]}xx"
+        if word is not None and self.reading == "member":
             word = word.rpartition(".")[2].lower()
         if word is None:
             return None

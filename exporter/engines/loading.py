@@ -212,7 +212,7 @@ def _engine(node: _Node) -> Engine:
 def _row(node: _Node) -> Row:
     given = node.fields("metric sources", "required required_with")
     metric = c.FAMILIES.get(given["metric"].text())
-    if metric is None or not {"engine", "server"} <= set(metric.labels) or metric.kind == "info":
+    if metric is None or not {"engine", "server"} <= set(metric.labels) or _is_ours(metric):
         raise given["metric"].wrong(f"{given['metric'].value!r} is not a metric of a server")
     if "required" in given and "required_with" in given:
         raise node.wrong("required and required_with exclude each other")
@@ -222,6 +222,11 @@ def _row(node: _Node) -> Row:
         required=given["required"].truth() if "required" in given else False,
         required_with=given["required_with"].text() if "required_with" in given else "",
     )
+
+
+def _is_ours(metric: Metric) -> bool:
+    """Tell whether this is what we say of a server; what it says of its models is a page's."""
+    return metric.kind == "info" and "model_name" not in metric.labels
 
 
 _OURS = ("model_name", "model_version", "engine", "server")
@@ -305,7 +310,7 @@ def _label(node: _Node) -> LabelRule:
         raise given["other"].wrong("only with words")
     return LabelRule(
         origin=given["from"].text(),
-        reading=given["as"].one_of(("status_class", "member")) if "as" in given else "",  # type: ignore[arg-type]
+        reading=given["as"].one_of(("status", "status_class", "member")) if "as" in given else "",  # type: ignore[arg-type]
         words={theirs: ours.text() for theirs, ours in words.items()},
         other=given["other"].text() if "other" in given else "",
     )

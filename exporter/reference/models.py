@@ -44,6 +44,7 @@ FAMILIES = (*_LLAMAS, *_GEMMAS, *_LATENT)
 
 _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
 _BITS = {"bfloat16": 16, "float16": 16, "float32": 32, "auto": 16}
+# Not those with scales of their own for each token (fp8_ds_mla, int8_per_token_head, ...).
 _CACHE_BITS = {
     **_BITS,
     "fp8": 8,
@@ -56,7 +57,8 @@ _CACHE_BITS = {
 _PRECISIONS = {"float16": "fp16", "float32": "fp32"}
 
 _LONGEST = 1 << 20  # bytes of a config.json
-_MOST = 10**9  # what no number of a config comes near
+_MOST = 10**7  # what no number of a config comes near
+_MOST_LAYERS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,17 +245,15 @@ def read_config(config: Config, name: str = "", cache_dtype: str = "auto") -> Mo
     own type, or what its quantization says. Raises `ValueError`, with the key, for a family or a
     quantization whose work cannot be counted, and for what is missing or makes no sense.
     """
-    text = config.get("text_config", {})
-    facts = _Facts({**config, **text} if isinstance(text, Mapping) else config)
+    facts = _Facts({**config, **_optional(config, "text_config")})
     family = facts.word("model_type")
     if family not in FAMILIES:
         raise ValueError(f"model_type: {family!r} is none of {', '.join(FAMILIES)}")
     shape = _count(facts, family, name)
     shape = _stored(shape, facts)
-    quantization = facts.values.get("quantization_config")
-    if isinstance(quantization, Mapping):
-        shape = _quantized(shape, quantization)
-    return shape if cache_dtype == "auto" else _cached(shape, cache_dtype)
+    if facts.values.get("quantization_config") is not None:
+        shape = _quantized(shape, _optional(facts.values, "quantization_config"))
+    return cached(shape, cache_dtype)
 
 
 class _Facts:
@@ -268,26 +268,48 @@ class _Facts:
             raise ValueError(f"{key}: a word is needed, not {_shown(value)}")  # noqa: TRY004
         return value
 
-    def number(self, key: str, default: int | None = None) -> int:
+    def number(
+        self, key: str, default: int | None = None, *, least: int = 0, most: int = _MOST
+    ) -> int:
         value = self.values.get(key)
         value = default if value is None else value
-        if type(value) is not int or not 0 <= value <= _MOST:
-            raise ValueError(f"{key}: a whole number is needed, not {_shown(value)}")
+        if type(value) is not int or not least <= value <= most:
+            wanted = f"a whole number from {least} to {most}"
+            raise ValueError(f"{key}: {wanted} is needed, not {_shown(value)}")
         return value
+
+    def size(self, key: str, default: int | None = None) -> int:
+        """Return a number without which there is no model."""
+        return self.number(key, default, least=1)
+
+    @property
+    def layers(self) -> int:
+        return self.number("num_hidden_layers", least=1, most=_MOST_LAYERS)
 
     def flag(self, key: str, *, default: bool = False) -> bool:
         value = self.values.get(key)
-        return default if value is None else bool(value)
+        value = default if value is None else value
+        if not isinstance(value, bool):
+            raise ValueError(f"{key}: true or false is needed, not {_shown(value)}")  # noqa: TRY004
+        return value
+
+
+def _optional(config: Config, key: str) -> Config:
+    """Return a mapping, an empty one where there is none."""
+    value = config.get(key)
+    if value is not None and not isinstance(value, Mapping):
+        raise ValueError(f"{key}: a mapping is needed, not {_shown(value)}")
+    return value or {}
 
 
 def _count(facts: _Facts, family: str, name: str) -> ModelShape:
     """Return the shape with the numbers of weights, as if all were stored in 16 bits."""
-    hidden, layers = facts.number("hidden_size"), facts.number("num_hidden_layers")
-    vocabulary = facts.number("vocab_size") * hidden
+    hidden, layers = facts.size("hidden_size"), facts.layers
+    vocabulary = facts.size("vocab_size") * hidden
     tied = facts.flag("tie_word_embeddings", default=family.startswith("gemma"))
     attention = _latent(facts) if family in _LATENT else _grouped(facts, family)
     experts, chosen, expert, sparse, shared = _experts(facts, family)
-    dense = 3 * hidden * facts.number("intermediate_size")
+    dense = 3 * hidden * facts.size("intermediate_size")
     router = experts * hidden
     body = layers * attention.weights + (layers - sparse) * dense + sparse * (shared + router)
     norms = hidden * ((4 if family in _GEMMAS else 2) * layers + 1)
@@ -326,13 +348,16 @@ class _Attention(NamedTuple):
 
 def _grouped(facts: _Facts, family: str) -> _Attention:
     """Return attention whose heads share keys and values in groups."""
-    hidden, heads = facts.number("hidden_size"), facts.number("num_attention_heads")
-    groups = facts.number("num_key_value_heads", heads)
-    if not heads or not groups:
-        raise ValueError("num_attention_heads: 0 heads make no attention")
+    hidden, heads = facts.size("hidden_size"), facts.size("num_attention_heads")
+    groups = facts.size("num_key_value_heads", heads)
+    if heads % groups:
+        raise ValueError(f"num_key_value_heads: {heads} heads cannot share {groups} evenly")
     # The classes of gemma have 256; for gemma-2-2b hidden over heads would be 288, and wrong.
-    width = 256 if family.startswith("gemma") else hidden // heads
-    size = facts.number("head_dim", width)
+    gemma = family.startswith("gemma")
+    if not gemma and facts.values.get("head_dim") is None and hidden % heads:
+        raise ValueError(f"head_dim: is needed, since {heads} heads do not divide {hidden}")
+    width = 256 if gemma else hidden // heads
+    size = facts.size("head_dim", width)
     keys = groups * size
     small = 0
     if family == "qwen2" or facts.flag("attention_bias"):
@@ -353,9 +378,9 @@ def _grouped(facts: _Facts, family: str) -> _Attention:
 
 def _latent(facts: _Facts) -> _Attention:
     """Return multi-head latent attention: what is cached is compressed, and one for all heads."""
-    hidden, heads = facts.number("hidden_size"), facts.number("num_attention_heads")
-    plain, rope = facts.number("qk_nope_head_dim"), facts.number("qk_rope_head_dim")
-    value, rank = facts.number("v_head_dim"), facts.number("kv_lora_rank")
+    hidden, heads = facts.size("hidden_size"), facts.size("num_attention_heads")
+    plain, rope = facts.size("qk_nope_head_dim"), facts.size("qk_rope_head_dim")
+    value, rank = facts.size("v_head_dim"), facts.size("kv_lora_rank")
     query_rank = facts.number("q_lora_rank", 0)
     queries = heads * (plain + rope)
     asking = query_rank * (hidden + queries) if query_rank else hidden * queries
@@ -375,8 +400,8 @@ def _experts(facts: _Facts, family: str) -> tuple[int, int, int, int, int]:
     experts = next((facts.number(key) for key in _EXPERTS if facts.values.get(key)), 0)
     if not experts:
         return 0, 0, 0, 0, 0
-    hidden, layers = facts.number("hidden_size"), facts.number("num_hidden_layers")
-    size = facts.number("moe_intermediate_size", facts.number("intermediate_size"))
+    hidden, layers = facts.size("hidden_size"), facts.layers
+    size = facts.size("moe_intermediate_size", facts.size("intermediate_size"))
     chosen = facts.number("num_experts_per_tok")
     if not 0 < chosen <= experts:
         raise ValueError(f"num_experts_per_tok: {chosen} of {experts} experts")
@@ -431,7 +456,13 @@ def _stored(shape: ModelShape, facts: _Facts) -> ModelShape:
     )
 
 
-def _cached(shape: ModelShape, dtype: str) -> ModelShape:
+def cached(shape: ModelShape, dtype: str) -> ModelShape:
+    """Return a shape whose KV cache is stored in a type, in vLLM's words; `auto` leaves it.
+
+    Raises `ValueError` for a type whose width is not known.
+    """
+    if dtype == "auto":
+        return shape
     if dtype not in _CACHE_BITS:
         raise ValueError(f"{dtype!r} is none of the types of KV caches: {', '.join(_CACHE_BITS)}")
     return dataclasses.replace(shape, cache_bits=_CACHE_BITS[dtype])
@@ -494,7 +525,8 @@ def _part(facts: Config, key: str) -> Config:
 
 def _width(facts: Config, key: str) -> int:
     value = facts.get(key)
-    if type(value) is not int or not -1 <= value <= _MOST:  # -1: one group for each channel
+    most = _MOST if key == "group_size" else 32
+    if type(value) is not int or not -1 <= value <= most:  # -1: one group for each channel
         raise ValueError(f"quantization_config: {key} must be a whole number, not {_shown(value)}")
     if value <= 0 and key != "group_size":
         raise ValueError(f"quantization_config: {key} must be above 0")

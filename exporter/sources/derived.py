@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Iterable, MutableMapping
 from typing import Any
 
 from exporter.clock import Clock
@@ -18,6 +18,7 @@ from exporter.samples import (
     Fault,
     Malformed,
     Remembered,
+    Sample,
     SourceError,
     View,
     in_columns,
@@ -58,6 +59,7 @@ class DerivedSource:
         self._inputs = frozenset(derivation.inputs)
         self._steady = derivation.steady
         self._seen: list[Batch] = []
+        self._told: Iterable[Sample] | None = None
         self._said = Batch()
         self._derivation = derivation
         self._memories = {} if memories is None else memories
@@ -75,8 +77,10 @@ class DerivedSource:
         self._memory.begin(now)
         faults = self._take_over(now) if self._round is None else []
         self._round = now
-        said = list(self._function(view, self._memory, now))
-        self._said = in_columns(said, self._said.shape)
+        told = self._function(view, self._memory, now)
+        if told is not self._told:
+            self._told = told
+            self._said = in_columns(list(told), self._said.shape)
         if now - self._kept >= self._keep_every:
             self._keep()
         return Brought(self._said, faults)

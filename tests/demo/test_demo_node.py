@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
-from exporter.demo.node import BOUNDS, RAILS, Buckets, Node, Port, Server, Spec
+from exporter.demo.node import BOUNDS, RAILS, Buckets, Node, Port, Server, Spec, Traffic
 
 BORN = 1.8e9
 
@@ -38,7 +40,7 @@ def moved(port: Port) -> tuple[int, ...]:
 
 @pytest.fixture(scope="module")
 def busy() -> Node:
-    """Return a node that has been through bursts, preemptions and a port that was down."""
+    """Return a node that has been through bursts and a port that was down."""
     node = Node(0, BORN)
     node.advance(900)
     return node
@@ -98,13 +100,24 @@ def test_each_request_is_counted_where_it_belongs(busy: Node) -> None:
     assert server.aborted > 0
 
 
-def test_tokens_are_the_sum_over_requests(busy: Node) -> None:
+@pytest.fixture(scope="module")
+def tight() -> Server:
+    """Return a server whose KV cache is too small for its bursts."""
+    spec = Node(0, BORN).vllm.spec._replace(kv_tokens=160_000)
+    traffic = Traffic(Random(1), rate=3.6, agents=0.3, longest=32_000)
+    server = Server(spec, traffic, Random(2))
+    server.advance(600)
+    assert server.preempted > 0
+    return server
+
+
+@pytest.mark.parametrize("which", ["busy", "tight"])
+def test_tokens_are_the_sum_over_requests(which: str, busy: Node, tight: Server) -> None:
     """No token is lost or counted twice, preempted and aborted requests included."""
-    server = busy.vllm
+    server = tight if which == "tight" else busy.vllm
     open_requests = [*server.running, *server.waiting]
     assert server.generated == server.ended_tokens + sum(r.produced for r in open_requests)
     assert server.held == sum(r.context for r in server.running)
-    assert server.preempted > 0
     # the input of those that were aborted is in the counter and not in the histogram
     prompts = server.seen["request_prompt_tokens"].sum
     assert prompts < server.prompted < prompts * 1.2

@@ -291,8 +291,8 @@ def test_a_server_that_never_served_can_be_shut_down() -> None:
 def test_the_demo_is_there_at_once(demo: Demo) -> None:
     """The tree stands and the servers know their engines before the first step."""
     assert len(read(demo.root)) > 200
-    assert sorted(engine for engine, _ in demo.servers.values()) == ["llamacpp", "vllm"]
-    assert [url for _, url in demo.servers.values()] == [s.url for s in demo.page_servers]
+    assert sorted(one.engine for one in demo.servers.values()) == ["llamacpp", "vllm"]
+    assert [one.url for one in demo.servers.values()] == [s.url for s in demo.page_servers]
 
 
 def test_the_real_source_reads_both_servers(demo: Demo) -> None:
@@ -300,7 +300,7 @@ def test_the_real_source_reads_both_servers(demo: Demo) -> None:
     demo.step(30)
     engines = load_engines()
     with serving(*demo.page_servers):
-        for name, (engine, url) in demo.servers.items():
+        for name, (engine, url, _) in demo.servers.items():
             fetch = HttpFetcher(url, timeout=10, clock=SystemClock())
             source = InferenceSource(
                 name, fetch, engines, engine=engine, model_name="m", clock=SystemClock(),
@@ -325,7 +325,7 @@ def test_a_step_moves_files_and_pages(demo: Demo) -> None:
     """Time passes only when the caller says so."""
     path = demo.root / "sys/class/infiniband/mlx5_0/ports/1/counters/port_xmit_data"
     with serving(*demo.page_servers):
-        url = demo.servers["llama-70b"][1]
+        url = demo.servers["llama-70b"].url
         before = path.read_bytes(), urlopen(url).read()
         assert before == (path.read_bytes(), urlopen(url).read())
         demo.step(10)
@@ -337,7 +337,7 @@ def test_a_long_pause_is_not_made_up_for(demo: Demo) -> None:
     """A machine that slept does not compute for minutes when it wakes."""
     demo.step(1e9)
     born = FakeClock().time() - 30
-    with serving(*demo.page_servers), urlopen(demo.servers["llama-70b"][1]) as answer:
+    with serving(*demo.page_servers), urlopen(demo.servers["llama-70b"].url) as answer:
         page = answer.read().decode()
     assert f"process_start_time_seconds {born / 1e9:.12g}".rstrip("0") in page
     assert demo._node.now == 90
@@ -347,7 +347,7 @@ def test_close_leaves_nothing_behind(tmp_path: Path) -> None:
     """Files, ports and descriptors are given back; closing twice is fine."""
     (tmp_path / "mine").write_text("kept")
     made = Demo(tmp_path, clock=FakeClock())
-    urls = [url for _, url in made.servers.values()]
+    urls = [one.url for one in made.servers.values()]
     with serving(*made.page_servers):
         made.step(1)
         made.close()

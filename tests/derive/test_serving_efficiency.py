@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import pytest
 
@@ -133,6 +134,16 @@ def test_steps_are_told_by_the_pace_where_they_are_not_counted() -> None:
     assert get(derived, c.LLM_MBU_RATIO) == pytest.approx(right, rel=0.02)
 
 
+def test_steps_after_a_restart_are_those_of_the_whole_window() -> None:
+    """The book remembers four minutes; how long there was work is known of the last one only."""
+    lab, who = Lab(), entity()
+    lab.run(lambda t: [*serving(who, t, steps=None), *h100s()], [], 240.0)
+    part = Efficiency(Node(), MODELS, windows=("5m",))
+    said = lab.run(lambda t: [*serving(who, t + 240, steps=None), *h100s()], [part], 60.0)
+    right = run(lambda t: [*serving(who, t, steps=None), *h100s()])
+    assert get(said, c.LLM_MBU_RATIO) == pytest.approx(get(right, c.LLM_MBU_RATIO), rel=0.02)
+
+
 # ---------------------------------------------------------------- traps
 
 
@@ -160,6 +171,52 @@ def test_experts_are_read_as_far_as_the_batch_needs_them() -> None:
     weights = whole - experts * 0.75**5
     each = weights + 5 * 1051.5 * shape.cache_bytes
     assert get(said, c.LLM_DECODE_MBU_RATIO) == pytest.approx(each / 0.02 / 6.7e12)
+
+
+QWEN = "Qwen/Qwen3-30B-A3B"
+QWEN_EXPERTS = 2 * 48 * 128 * 3 * 2048 * 768  # bytes of 128 experts in 48 layers, 58.0 GB
+QWEN_CACHE = 48 * 2 * 4 * 128 * 2  # bytes that a token leaves: 4 heads of 128 in 48 layers
+
+
+def qwen_weights(tokens: float) -> float:
+    """Return the bytes that a step over so many tokens reads: 8 of 128 experts for each."""
+    shape = shape_of(QWEN)
+    rest = 2 * (shape.parameters - shape.lookup) - QWEN_EXPERTS
+    return rest + QWEN_EXPERTS * (1 - (1 - 8 / 128) ** tokens)
+
+
+@pytest.mark.parametrize(
+    ("load", "filling", "tokens", "batch"),
+    [
+        # The case that was told several times too low: 0.0150 for 0.0799.
+        ({"requests": 4, "prompt": 2048, "output": 2, "steps": 8}, 4, 2048, 1),
+        # More prompts than steps: each step has two of them.
+        ({"requests": 16, "prompt": 512, "output": 5, "steps": 8}, 8, 1024, 8),
+        # A long prompt is computed in chunks: eight steps for two of four chunks each.
+        ({"requests": 2, "prompt": 32768, "output": 51, "steps": 50}, 8, 8192, 2),
+        # Few prompts beside much output.
+        ({"requests": 0.1, "prompt": 1000, "output": 1001, "steps": 50}, 0.1, 1000, 2),
+    ],
+)
+def test_a_step_with_a_prompt_in_it_reads_nearly_all_experts(
+    load: dict[str, Any], filling: float, tokens: float, batch: float
+) -> None:
+    """Other steps read those that the few tokens of their batch meet."""
+    said = run(lambda t: [*serving(entity(model=QWEN), t, cached=0, **load), *h100s()])
+    requests, prompt, output = load["requests"], load["prompt"], load["output"]
+    read = filling * qwen_weights(batch + tokens)
+    read += (load["steps"] - filling) * qwen_weights(batch)
+    attended = requests * (output - 1) * (prompt + output / 2) * QWEN_CACHE
+    written = requests * (prompt + output - 1) * QWEN_CACHE
+    moved = (read + attended + written) / 3.35e12
+    assert get(said, c.LLM_MBU_RATIO, method="model") == pytest.approx(moved)
+
+
+def test_the_share_of_a_mixture_of_experts_whose_prompts_dominate() -> None:
+    """60.4 GB for each of four prompts, 6.1 GB for each of four tokens, a second: 0.0799."""
+    page = {"requests": 4, "prompt": 2048, "cached": 0, "output": 2, "steps": 8}
+    said = run(lambda t: [*serving(entity(model=QWEN), t, **page), *h100s()])
+    assert get(said, c.LLM_MBU_RATIO, method="model") == pytest.approx(0.0799, rel=0.005)
 
 
 def test_refused_drafts_are_computed_and_accepted_ones_save_steps() -> None:
@@ -200,6 +257,31 @@ def test_data_parallel_ranks_each_read_the_weights() -> None:
     said = run(lambda t: [*serving(who, t, requests=4, steps=80), ranks, *h100s(count=2)])
     each = shape.weight_bytes(5) + 5 * 1051.5 * shape.cache_bytes
     assert get(said, c.LLM_DECODE_MBU_RATIO) == pytest.approx(2 * each / 0.02 / 6.7e12)
+
+
+@pytest.mark.parametrize(("dtype", "wide"), [("fp8", 1), ("fp8_e5m2", 1), ("auto", 2)])
+@pytest.mark.parametrize("given", [False, True])
+def test_a_kv_cache_in_fp8_is_not_counted_in_16_bits(dtype: str, wide: int, *, given: bool) -> None:
+    """With long contexts most of the traffic is cache: MBU was told 59 % too high."""
+    who, shape = entity(), shape_of()
+    page = {"requests": 16, "prompt": 4000, "cached": 0, "output": 200, "steps": 40}
+    told = c.LLM_KV_CACHE_INFO(1, *who, dtype)
+    shapes = {"a": shape} if given else None
+    said = run(lambda t: [*serving(who, t, **page), told, *h100s()], shapes)
+    cache = 32 * 2 * 8 * 128 * wide
+    weights = 2 * (8030261248 - 128256 * 4096)
+    moved = 40 * weights + 16 * 199 * 4100 * cache + 16 * (4000 + 199) * cache
+    assert get(said, c.LLM_MBU_RATIO, method="model") == pytest.approx(moved / 3.35e12)
+
+
+def test_a_kv_cache_of_unknown_width_leaves_no_mbu() -> None:
+    """What is not known is not counted as something like it; operations do not depend on it."""
+    who = entity()
+    told = c.LLM_KV_CACHE_INFO(1, *who, "fp8_ds_mla")
+    said = run(lambda t: [*serving(who, t), told, *h100s()])
+    assert get(said, c.LLM_MBU_RATIO, method="model") is None
+    assert get(said, c.LLM_DECODE_MBU_RATIO) is None
+    assert get(said, c.LLM_MFU_RATIO, method="model") is not None
 
 
 def test_a_model_that_the_operator_describes_needs_no_name() -> None:

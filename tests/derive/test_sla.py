@@ -7,6 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,9 +18,12 @@ from exporter.derive.serving import serving
 from exporter.derive.serving.book import Book
 from exporter.derive.serving.sla import INPUTS, OUTPUTS, Sla, Violation
 from exporter.derive.serving.tally import is_served
-from exporter.engines import load_engines
+from exporter.engines import Translator, detect, load_engines
+from exporter.formats.exposition import Reader
 from exporter.objectives import Objective, read_inference, read_slas, read_training
 from exporter.samples import Gate, Health, Histogram, Metric, Sample, SourceView, View
+
+PAGES = Path(__file__).parent.parent / "data" / "engines"
 
 # As vLLM's: no bound at 200 ms.
 TTFT = (0.1, 0.25, 0.5, 1.0, 2.5)
@@ -182,8 +186,8 @@ SEED = (
 )  # fmt: skip
 
 
-def promised(**objectives: Any) -> tuple[Objective, ...]:
-    return read_slas({"chat": {"objectives": objectives}})
+def promised(excluded_codes: list[Any] | None = None, **objectives: Any) -> tuple[Objective, ...]:
+    return read_slas({"chat": {"excluded_codes": excluded_codes, "objectives": objectives}})
 
 
 # ---------------------------------------------------------------- the specification's SLAs
@@ -250,6 +254,32 @@ def test_throughput_of_the_specification_is_breached_and_recovers() -> None:
     assert good is not None
     assert events == 820
     assert 90 <= events - good <= 150
+
+
+def test_what_a_node_makes_can_be_added_up_whether_or_not_requests_wait() -> None:
+    """Two nodes with 6,000 tokens/s each keep 10,000; neither does so by itself."""
+    server, other, small = Server("a"), Server("b"), Server("c", model="n")
+    throughput = "> 10,000 tokens/s"
+    node = Node(
+        read_slas({"chat": {"models": ["m"], "objectives": {"min_tps": throughput}}}),
+        server, other, small,
+    )  # fmt: skip
+    server.waiting = 3
+    for _ in range(24):
+        server.tokens += 5 * 4000
+        other.tokens += 5 * 2000
+        small.tokens += 5 * 9000
+        node.after()
+
+    assert node.state("min_tps") == "violated"
+    assert node.get(c.SLA_DELIVERED_TOKENS_PER_SECOND, "min_tps") == pytest.approx(6000)
+    assert node.get(c.SLA_MINIMUM_EVENTS, "min_tps") == 100
+    server.waiting = 0
+    node.run(330)
+    assert node.get(c.SLA_DELIVERED_TOKENS_PER_SECOND, "min_tps") == 0
+    node.servers.clear()
+    node.run(330)
+    assert node.get(c.SLA_DELIVERED_TOKENS_PER_SECOND, "min_tps") is None
 
 
 def test_a_server_without_requests_breaks_no_throughput_promise() -> None:
@@ -683,6 +713,73 @@ def test_outcomes_of_the_clients_making_are_left_out() -> None:
     assert node.get(c.SLA_EVENTS_TOTAL, "error_rate") == 100
     assert node.get(c.SLA_EXCLUDED_EVENTS_TOTAL, "error_rate", reason="client_abort") == 7
     assert node.get(c.SLA_EXCLUDED_EVENTS_TOTAL, "error_rate", reason="client_error") == 3
+
+
+@pytest.mark.parametrize(
+    ("excluded", "code", "bad"),
+    [
+        (["4xx"], "404", 0), (["4xx"], "4xx", 0), (["4xx"], "429", 50), (["4xx", 429], "429", 0),
+        ([404], "404", 0), ([404], "400", 50), ([429], "429", 0), ([429], "404", 50),
+        ([404], "4xx", 0), ([429], "4xx", 0), ([404], "5xx", 50), ([503], "4xx", 50),
+        ([503], "503", 0), ([503], "500", 50),
+    ],
+)  # fmt: skip
+def test_excluded_codes_match_what_the_page_tells(excluded: list[Any], code: str, bad: int) -> None:
+    """With `[404]` all of vLLM's 4xx were failures: an outage that was none.
+
+    A page that knows classes only does not say which codes they were: no failure is invented.
+    """
+    server = Server()
+    node = Node(promised(excluded_codes=excluded, error_rate="< 1%"), server)
+    server.serve(950)
+    server.http[code] += 50
+    node.after()
+
+    assert node.get(c.SLA_EVENTS_TOTAL, "error_rate") == 950 + bad
+    left_out = node.get(c.SLA_EXCLUDED_EVENTS_TOTAL, "error_rate", reason="client_error")
+    assert left_out == 50 - bad
+
+
+def test_requests_turned_away_are_bad_beside_those_that_were_late() -> None:
+    """A 429 was never measured: it cannot be one of the late ones."""
+    server = Server()
+    node = Node(promised(ttft_p95="< 250ms"), server)
+    server.serve(950, ttft=0.1)
+    server.serve(50, ttft=9.0)
+    server.http["429"] += 100
+    node.after()
+
+    assert node.get(c.SLA_EVENTS_TOTAL, "ttft_p95") == 1100
+    assert node.get(c.SLA_POSSIBLY_GOOD_EVENTS_TOTAL, "ttft_p95") == 950
+
+
+class RealServer(Server):
+    """A vLLM whose page was recorded; of that only the HTTP responses are changed."""
+
+    def page(self) -> list[Sample]:
+        lines = []
+        for line in (PAGES / "vllm-0.32.0-cpu.prom").read_text().splitlines():
+            series, _, number = line.rpartition(" ")
+            code = series.partition('status="')[2][:3]
+            told = self.http[code] if line.startswith("http_requests_total{") else 0
+            lines.append(f"{series} {told or number}")
+        page = Reader().read("\n".join([*lines, ""]).encode())
+        engine = detect(load_engines(), page.shape)
+        assert engine is not None
+        return [o for o in Translator(engine, self.name).translate(page) if isinstance(o, Sample)]
+
+
+@pytest.mark.parametrize("excluded", [["4xx"], [404], [429], [400, 404]])
+def test_codes_are_excluded_of_vllms_own_page(excluded: list[Any]) -> None:
+    """It tells classes of codes only: with `[404]` an objective was violated by bad requests."""
+    server = RealServer()
+    node = Node(promised(excluded_codes=excluded, error_rate="< 1%"), server)
+    server.http.update({"2xx": 225 + 9000, "4xx": 11 + 500})
+    node.after()
+
+    assert node.get(c.SLA_EXCLUDED_EVENTS_TOTAL, "error_rate", reason="client_error") == 500
+    good, events = c.SLA_GOOD_EVENTS_TOTAL, c.SLA_EVENTS_TOTAL
+    assert node.get(good, "error_rate") == node.get(events, "error_rate")
 
 
 def test_requests_that_were_no_requests_do_not_count_as_served() -> None:

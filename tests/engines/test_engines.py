@@ -432,6 +432,19 @@ def test_kv_usage_is_a_plain_mean_where_capacity_is_unknown(blocks: str) -> None
     assert value(translate(KV + blocks), c.LLM_KV_CACHE_USAGE_RATIO) == pytest.approx(0.5)
 
 
+def test_the_type_of_the_kv_cache_is_told() -> None:
+    """Once for all ranks; the page names no model there, so it is the page's only one."""
+    running = 'vllm:num_requests_running{engine="0",model_name="m"} 1\n'
+    config = 'vllm:cache_config_info{{cache_dtype="fp8_e4m3",engine="{0}"}} 1.0\n'
+    samples = translate(running + config.format(0) + config.format(1))
+    assert value(samples, c.LLM_KV_CACHE_INFO, model_name="m", dtype="fp8_e4m3") == 1
+
+
+def test_a_kv_cache_of_untold_type_is_not_told() -> None:
+    """Pages that leave the type out say nothing of it."""
+    assert not names(translate(KV + BLOCKS.format(0, 300)), c.LLM_KV_CACHE_INFO, "dtype")
+
+
 def test_models_of_one_server_are_kept_apart() -> None:
     """Series with different model names do not mix."""
     text = 'vllm:num_requests_running{{engine="0",model_name="{0}"}} {1}\n'
@@ -501,7 +514,7 @@ def test_repeated_numbers_of_other_servers_are_not_counted() -> None:
 
 
 def test_only_inference_routes_count_as_responses() -> None:
-    """Health checks and scrapes are no requests; codes become classes; odd ones are left out."""
+    """Health checks and scrapes are no requests; what is no status is left out."""
     text = (
         'http_requests_total{handler="/health",status="2xx"} 900\n'
         'http_requests_total{handler="none",status="4xx"} 50\n'
@@ -510,8 +523,9 @@ def test_only_inference_routes_count_as_responses() -> None:
         'http_requests_total{handler="/v1/responses",method="GET",status="weird"} 4\n'
     )
     samples = translate(text + "vllm:num_requests_running 0\n")
-    assert values(samples, c.LLM_HTTP_RESPONSES_TOTAL) == [7]
-    assert value(samples, c.LLM_HTTP_RESPONSES_TOTAL, code="4xx") == 7
+    assert names(samples, c.LLM_HTTP_RESPONSES_TOTAL, "code") == ["404", "4xx"]
+    assert value(samples, c.LLM_HTTP_RESPONSES_TOTAL, code="404") == 3
+    assert value(samples, c.LLM_HTTP_RESPONSES_TOTAL, code="4xx") == 4
 
 
 def test_one_prefix_serves_the_whole_page() -> None:
@@ -839,6 +853,28 @@ def test_a_status_class_may_become_a_word(tmp_path: Path) -> None:
     assert value(samples, c.LLM_REQUESTS_TOTAL, outcome="error") == 2
 
 
+def test_a_status_code_itself_may_have_a_word(tmp_path: Path) -> None:
+    """A 429 is our refusal, any other 4xx the client's mistake."""
+    page = 'mine:done_total{why="429"} 1\nmine:done_total{why="404"} 2\n'
+    rows = OUTCOME('as: status_class, words: {"429": rejected, 4xx: invalid}, other: error')
+    samples = mine(tmp_path, rows, page)
+    assert value(samples, c.LLM_REQUESTS_TOTAL, outcome="rejected") == 1
+    assert value(samples, c.LLM_REQUESTS_TOTAL, outcome="invalid") == 2
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [("429", ["429"]), ("4xx", ["4xx"]), ("4XX", ["4xx"]), ("600", []), ("4x9", []), ("", []),
+     ("42\u0669", []), ("429 ", []), ("1000", [])],
+)  # fmt: skip
+def test_a_status_is_kept_as_the_page_tells_it(
+    tmp_path: Path, theirs: str, ours: list[str]
+) -> None:
+    """A code where there is one, else the class; nothing that only looks like one."""
+    samples = mine(tmp_path, OUTCOME("as: status"), f'mine:done_total{{why="{theirs}"}} 1\n')
+    assert names(samples, c.LLM_REQUESTS_TOTAL, "outcome") == ours
+
+
 def test_one_number_over_another(tmp_path: Path) -> None:
     """Sums over sums: of two ranks the larger one counts more. Nothing over nothing is unknown."""
     page = (
@@ -1162,7 +1198,7 @@ def test_a_wrong_file_is_explained(tmp_path: Path, old: str, new: str, said: str
         (
             "llm_requests_total",
             "labels: {outcome: {from: a, as: upper}}",
-            "labels.outcome.as: 'upper' is not one of status_class, member",
+            "labels.outcome.as: 'upper' is not one of status, status_class, member",
         ),
         (
             "llm_requests_total",

@@ -8,6 +8,8 @@ they are called in order, so that a later one may ask an earlier one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from operator import is_not
 from typing import Any, Protocol, runtime_checkable
 
 from exporter import catalogue as c
@@ -36,7 +38,7 @@ class Part(Protocol):
     """One thing that is derived from the book."""
 
     def __call__(self, book: Book, view: View, now: float, /) -> Iterable[Sample]:
-        """Return the samples of this round."""
+        """Return the samples of this round; the same object again if they have not changed."""
 
 
 @runtime_checkable
@@ -82,7 +84,7 @@ def serving(
     return Derivation(
         name=NAME,
         group=c.SERVING,
-        inputs=tuple(dict.fromkeys((*book.INPUTS, *sla.INPUTS, *node.INPUTS))),
+        inputs=tuple(dict.fromkeys((*book.INPUTS, *efficiency.INPUTS, *sla.INPUTS, *node.INPUTS))),
         outputs=tuple(dict.fromkeys(outputs)),
         function=run,
         memory=run.memory,
@@ -112,16 +114,25 @@ def _parts(
 
 
 class _Serving:
-    """Runs the parts over one book."""
+    """Runs the parts over one book.
+
+    What they say is told in reverse: where there is more than the cap allows, percentiles go first
+    and what was promised stays. Most rounds change nothing, and then the same tuple is returned.
+    """
 
     def __init__(self, kept: Book, parts: Sequence[Part]) -> None:
         self._book = kept
         self._parts = parts
+        self._pieces: list[Iterable[Sample]] = []
+        self._said: tuple[Sample, ...] = ()
 
-    def __call__(self, view: View, _memory: Memory, now: float) -> Iterator[Sample]:
+    def __call__(self, view: View, _memory: Memory, now: float) -> tuple[Sample, ...]:
         self._book.observe(view, now)
-        for part in self._parts:
-            yield from part(self._book, view, now)
+        former, pieces = self._pieces, [part(self._book, view, now) for part in self._parts]
+        if len(pieces) != len(former) or any(map(is_not, pieces, former)):
+            self._pieces = pieces
+            self._said = tuple(chain.from_iterable(reversed(pieces)))
+        return self._said
 
     def memory(self) -> dict[str, object]:
         """Return what book and parts remember, each by the name of its class."""

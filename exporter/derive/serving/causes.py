@@ -20,7 +20,7 @@ from exporter import catalogue as c
 from exporter.derive.serving.book import WINDOWS, Book
 from exporter.derive.serving.node import Node
 from exporter.derive.serving.stalls import Stalls
-from exporter.derive.serving.tally import FAILED, SIGNALS
+from exporter.derive.serving.tally import FAILED, SIGNALS, TURNED_AWAY
 from exporter.objectives import Objective
 from exporter.samples import Metric, Sample, View
 
@@ -220,7 +220,11 @@ def _failures(scene: _Scene, least: float) -> str:
 
 
 def _is_failure(word: str) -> bool:
-    return word.startswith("5") or any(fnmatchcase(word, pattern) for pattern in FAILED)
+    return (
+        word.startswith("5")
+        or word == TURNED_AWAY
+        or any(fnmatchcase(word, pattern) for pattern in FAILED)
+    )
 
 
 def _heat(scene: _Scene) -> str:

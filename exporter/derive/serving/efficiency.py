@@ -7,8 +7,10 @@ themselves measured stands beside it (`method="gpu"`), where no other server wor
 
 Operations: the computed prompt tokens, not those from a cache, each with the context before it;
 then each token that was generated or checked as a draft. Bytes: the weights once for each forward
-pass, of experts those that the batch is expected to meet; the KV cache before each token; and what
-is written to it. Contexts are means of the window, so long-tailed lengths are counted low.
+pass, of experts those that the step's tokens are expected to meet; the KV cache before each token;
+and what is written to it. Which steps had prompts in them no engine tells: each prompt is taken to
+have one to itself, a long one several. Contexts are means of the window, so long-tailed lengths are
+counted low.
 
     llm_mfu_ratio{model_name="...",engine="vllm",server="a",window="5m",method="model",peak="bf16"} 0.31
     llm_decode_mbu_ratio{...,window="5m",method="model",peak="memory_bandwidth"} 0.62
@@ -22,10 +24,11 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeGuard
 
 from exporter import catalogue as c
+from exporter.derive.derivation import readings
 from exporter.derive.serving.book import WINDOWS, Book, Entity
 from exporter.derive.serving.increase import Increase
 from exporter.derive.serving.node import Meter, Node
-from exporter.reference.models import Models, ModelShape
+from exporter.reference.models import Models, ModelShape, cached
 from exporter.samples import Metric, Sample, View
 
 MOST = 1.05
@@ -34,6 +37,9 @@ A little above 1 is possible, since boards run above the clock that the peak bel
 
 LEAST_SECONDS = 30.0
 """A window must cover so much: engines count some things as they happen and others at the end."""
+
+CHUNK = 8192.0
+"""Prompt tokens that a step computes at most: what engines take by default on large GPUs."""
 
 BANDWIDTH = "memory_bandwidth"
 """The label `peak` of what is measured against the memory's bandwidth."""
@@ -46,6 +52,7 @@ COUNTS_FLOPS = ("vllm", "sglang")
 COUNTS_BYTES = ("vllm",)
 """Engines whose estimates can be used."""
 
+INPUTS = (c.LLM_KV_CACHE_INFO,)
 OUTPUTS = (
     c.LLM_MFU_RATIO,
     c.LLM_MBU_RATIO,
@@ -75,6 +82,7 @@ class Efficiency:
         self._given = shapes or {}
         self._windows = tuple(windows)
         self._known: dict[str, ModelShape | None] = {}
+        self._caches: dict[tuple[str, str], str] = {}
         self._busy: dict[Entity, _Busy] = {}
         self._invalid: set[tuple[str, ...]] = set()
         self._anomalies: dict[str, int] = {}
@@ -82,6 +90,10 @@ class Efficiency:
     def __call__(self, book: Book, view: View, now: float) -> Iterator[Sample]:
         """Yield what is known of each model on each server at `now`, in monotonic seconds."""
         self._node.observe(view, now)
+        self._caches = {
+            (r.labels[0], r.labels[3]): r.labels[4]
+            for r in readings(view, c.LLM_KV_CACHE_INFO, now)
+        }
         entities = book.entities()
         models_on: dict[str, int] = {}
         for entity in entities:
@@ -108,11 +120,18 @@ class Efficiency:
             return
         shape = self._shape(entity)
         peaks = self._peaks(entity.server, shape)
-        busy = self._busy[entity].meter.rise(now, WINDOWS[window]) or 0.0
+        # As a share: the book may remember more of the window than this daemon has seen.
+        busy = seconds * (self._busy[entity].meter.rate(now, WINDOWS[window]) or 0.0)
         page = _Page(book, entity, window)
         work = _read(page, seconds, self._node.ranks(entity.server), busy)
         if shape is not None:
-            yield from _by_shape(work, shape, peaks, page.labels)
+            labels = page.labels
+            if peaks.flops:
+                told = (*labels, "model", peaks.precision)
+                yield from _operations(work, shape, peaks.flops, told)
+            stored = self._stored(shape, entity)
+            if peaks.bandwidth and stored is not None:
+                yield from _traffic(work, stored, peaks.bandwidth, (*labels, "model", BANDWIDTH))
         yield from _by_engine(page, work, shape, peaks)
         if alone:
             yield from self._by_gpu(work, peaks, page)
@@ -127,6 +146,18 @@ class Efficiency:
                 self._known.clear()
             self._known[name] = self._models.resolve(name)
         return self._known[name]
+
+    def _stored(self, shape: ModelShape, entity: Entity) -> ModelShape | None:
+        """Return the shape with the KV cache that the engine tells of; None if its type is strange.
+
+        An engine that does not tell has one of the model's own type.
+        """
+        server = entity.server
+        dtype = self._caches.get((entity.model_name, server)) or self._caches.get(("", server))
+        try:
+            return cached(shape, dtype or "auto")
+        except ValueError:
+            return None
 
     def _peaks(self, server: str, shape: ModelShape | None) -> _Peaks:
         wanted = "bf16" if shape is None else shape.precision
@@ -334,15 +365,6 @@ def _filling(
     return min(spent, seconds)
 
 
-def _by_shape(
-    work: _Work, shape: ModelShape, peaks: _Peaks, labels: tuple[str, ...]
-) -> Iterator[Sample]:
-    if peaks.flops:
-        yield from _operations(work, shape, peaks.flops, (*labels, "model", peaks.precision))
-    if peaks.bandwidth:
-        yield from _traffic(work, shape, peaks.bandwidth, (*labels, "model", BANDWIDTH))
-
-
 def _operations(
     work: _Work, shape: ModelShape, peak: float, labels: tuple[str, ...]
 ) -> Iterator[Sample]:
@@ -382,11 +404,29 @@ def _traffic(
     batch = max(1.0, turns / steps)
     weights = shape.weight_bytes(batch)
     written = (work.computed + work.generated) * shape.cache_bytes
-    moved = steps * weights + turns * shape.cache_read_bytes(context) + written
+    read = _weights_read(shape, steps, batch, work.started or 0.0, work.computed)
+    moved = read + turns * shape.cache_read_bytes(context) + written
     yield c.LLM_MBU_RATIO(moved / (work.seconds * peak), *labels)
     if turns and work.pace:
         each = weights + batch * (shape.cache_read_bytes(context) + shape.cache_bytes)
         yield c.LLM_DECODE_MBU_RATIO(work.ranks * each / (work.pace * peak), *labels)
+
+
+def _weights_read(
+    shape: ModelShape, steps: float, batch: float, prompts: float, computed: float
+) -> float:
+    """Return the bytes of weights that steps read, of which some have prompts in them.
+
+    A step over a prompt meets nearly all experts, one that generates for a few requests only some:
+    with the mean of both, each step would seem to read what only the first ones do. So they are
+    counted apart: each prompt has a step to itself as long as there are so many steps, and one
+    longer than `CHUNK` several. A request in work generates in those steps as well.
+    """
+    filling = min(steps, max(prompts, computed / CHUNK))
+    if not filling:
+        return steps * shape.weight_bytes(batch)
+    full = shape.weight_bytes(batch + computed / filling)
+    return filling * full + (steps - filling) * shape.weight_bytes(batch)
 
 
 def _by_engine(

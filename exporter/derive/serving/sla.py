@@ -32,9 +32,10 @@ INPUTS: tuple[Metric, ...] = (
 """What is read, through the book or from the board."""
 
 OUTPUTS: tuple[Metric, ...] = (
-    c.SLA_OBJECTIVE_INFO, c.SLA_TARGET_RATIO, c.SLA_THRESHOLD_SECONDS,
+    c.SLA_OBJECTIVE_INFO, c.SLA_TARGET_RATIO, c.SLA_MINIMUM_EVENTS, c.SLA_THRESHOLD_SECONDS,
     c.SLA_THRESHOLD_TOKENS_PER_SECOND, c.SLA_THRESHOLD_ALIGNED, c.SLA_MEASURED_SECONDS,
-    c.SLA_MEASURED_RATIO, c.SLA_MEASURED_TOKENS_PER_SECOND, c.SLA_COMPLIANCE_RATIO,
+    c.SLA_MEASURED_RATIO, c.SLA_MEASURED_TOKENS_PER_SECOND, c.SLA_DELIVERED_TOKENS_PER_SECOND,
+    c.SLA_COMPLIANCE_RATIO,
     c.SLA_COMPLIANCE_LOWER_RATIO, c.SLA_COMPLIANCE_UPPER_RATIO, c.SLA_COMPLIANT, c.SLA_STATE,
     c.SLA_EVENTS_TOTAL, c.SLA_GOOD_EVENTS_TOTAL, c.SLA_POSSIBLY_GOOD_EVENTS_TOTAL,
     c.SLA_EXCLUDED_EVENTS_TOTAL, c.SLA_ERROR_BUDGET_REMAINING_RATIO, c.SLA_BURN_RATE,
@@ -267,6 +268,7 @@ class Sla:
         for window, verdict in verdicts.items():
             if verdict.total > 0:
                 said += _of_window(case, window, verdict)
+        said += _delivered(case)
         if case.group.scopes:
             said += (
                 c.SLA_WINDOW_FILLED_RATIO(_filled(case, window), *case.labels, window)
@@ -429,6 +431,7 @@ def _about(objective: Objective) -> Iterator[Sample]:
     labels = (objective.sla, objective.name, objective.tier)
     yield c.SLA_OBJECTIVE_INFO(1, *labels, objective.signal, objective.statement)
     yield c.SLA_TARGET_RATIO(objective.target, *labels)
+    yield c.SLA_MINIMUM_EVENTS(objective.minimum_events, *labels)
     if objective.threshold is not None:
         family = c.SLA_THRESHOLD_SECONDS
         if objective.kind == "throughput":
@@ -485,6 +488,23 @@ def _quantile(case: _Case, window: str) -> float | None:
     pooled = census.pool(objective.signal, case.group.scopes, window)
     found = None if pooled is None else estimate(pooled, objective.target)
     return None if found is None else found.point
+
+
+def _delivered(case: _Case) -> Iterator[Sample]:
+    """Yield the tokens that a group makes, demand or none: what can be added up over nodes."""
+    if case.objective.kind != "throughput":
+        return
+    book, direction = case.round.book, case.objective.signal.removesuffix("_tokens")
+    rates = [
+        tokens / seconds
+        for scope in case.group.scopes
+        for entity in scope.entities
+        if (seconds := book.seconds(scope.server, "5m"))
+        and (tokens := book.increase(c.LLM_TOKENS_TOTAL, entity, "5m", direction=direction))
+        is not None
+    ]
+    if rates:
+        yield c.SLA_DELIVERED_TOKENS_PER_SECOND(sum(rates), *case.labels)
 
 
 def _counters(case: _Case) -> Iterator[Sample]:

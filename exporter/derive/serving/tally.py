@@ -45,6 +45,9 @@ SIGNALS: dict[str, Metric] = {
 REFUSED = ("reject*", "overload*", "rate_limit*", "too_many*")
 """Outcomes of requests that were turned away, hence never measured."""
 
+TURNED_AWAY = "429"
+"""The status of requests that were turned away because there were too many."""
+
 FAILED = (
     "abort*", "error*", "fail*", "timeout*", "*_timeout", "internal*", "unavailable*",
     "dropped*", "incomplete*", "backend*", "generation*", "other", "cancel*", "client_abort*",
@@ -61,8 +64,9 @@ class Requests(NamedTuple):
     """Requests of one server over a window, or since it was first seen.
 
     By outcome: `served`, `failed` (`refused` ones among them), `gone` clients, `nonsense` asked.
-    By HTTP status: `answered`, `broken`, `faulty`. `first` tokens and `finished` requests are of
-    its histograms. `told` is above 0 where outcomes tell what was served.
+    By HTTP status: `answered`, `broken` (`turned` away ones too), `faulty`. `first` tokens and
+    `finished` requests are of its histograms. `told` is above 0 where outcomes tell what was
+    served.
     """
 
     served: float = 0.0
@@ -76,6 +80,7 @@ class Requests(NamedTuple):
     faulty: float = 0.0
     first: float = 0.0
     finished: float = 0.0
+    turned: float = 0.0
 
 
 class Counts(NamedTuple):
@@ -241,6 +246,8 @@ class Census:
         first = self.histograms("ttft", scope, window)
         finished = self.histograms("e2e", scope, window)
         refused = found.get("refused", 0.0)
+        if turned := found.get("turned", 0.0):
+            found["broken"] = found.get("broken", 0.0) + turned
         if first and len(first) == len(finished):
             found["first"] = sum(one.n for one in first)
             found["finished"] = sum(one.n for one in finished)
@@ -302,8 +309,14 @@ def is_served(outcome: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def _of_code(code: str, excluded: tuple[str, ...]) -> str:
-    """Return which field of `Requests` a status code is counted in."""
-    if _any(code, excluded):
+    """Return which field of `Requests` a status code, or a class of codes, is counted in.
+
+    429 is our refusal unless it is named itself. Of a class of which only some codes are excluded
+    nobody knows how many they were: all are left out, for no failure is to be invented.
+    """
+    if code == TURNED_AWAY:
+        return "faulty" if code in excluded else "turned"
+    if _any(code, excluded) or (code[1:] == "xx" and any(one[0] == code[0] for one in excluded)):
         return "faulty"
     return "broken" if code[:1] in {"4", "5"} else "answered"
 
@@ -336,7 +349,8 @@ def judge(objective: Objective, counts: Counts) -> Verdict:
 def _measured_failures(signal: str, counts: Counts, failures: float) -> tuple[float, float]:
     """Return how many failures are in the histogram: at least, and at most."""
     requests = counts.requests
-    highest = min(max(0.0, failures - requests.refused), counts.measured)
+    refused = max(requests.refused, requests.turned)
+    highest = min(max(0.0, failures - refused), counts.measured)
     if signal == "ttft" or not requests.told:
         return 0.0, highest
     lowest = min(max(0.0, counts.measured - requests.served), highest)
@@ -357,7 +371,7 @@ def exclude(
     requests = counts.requests
     failures = max(requests.failed, requests.broken)
     ended = max(0.0, requests.finished - requests.served) if requests.told else 0.0
-    failed = max(0.0, failures - requests.refused - ended)
+    failed = max(0.0, failures - max(requests.refused, requests.turned) - ended)
     hidden = max(0.0, requests.first - requests.finished - failed - working - lost)
     gone = requests.gone if objective.signal == "ttft" else max(requests.gone, hidden)
     missing = 0.0

@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 
 from exporter import catalogue as c
 from exporter.derive.serving.book import WINDOWS, Book, Entity
@@ -94,20 +95,26 @@ class Windows:
 
     def __init__(self, windows: Sequence[str] = ("5m", "1h")) -> None:
         self._windows = tuple(windows)
-        self._kept: dict[str, tuple[float, object, list[Sample]]] = {}
+        self._state: object = None
+        self._due: dict[str, float] = {}
+        self._kept: dict[str, list[Sample]] = {}
+        self._left_out: list[Sample] = []
+        self._said: tuple[Sample, ...] = ()
 
-    def __call__(self, book: Book, view: View, now: float, /) -> Iterator[Sample]:
+    def __call__(self, book: Book, view: View, now: float, /) -> tuple[Sample, ...]:
         """Return the samples of this round."""
         gpus = Counter(sample.labels[0] for sample in view.samples(c.LLM_SERVER_GPU))
         state = book.entities(), dict(book.resets), gpus
-        yield from _left_out(book)
-        for window in self._windows:
-            due, former, samples = self._kept.get(window, (0.0, None, []))
-            if now >= due or former != state:
-                samples = list(_window(book, window, gpus))
-                due = now + min(10.0, WINDOWS[window] / 60)
-                self._kept[window] = due, state, samples
-            yield from samples
+        if state != self._state:
+            self._state, self._due = state, {}
+        due = [window for window in self._windows if now >= self._due.get(window, now)]
+        for window in due:
+            self._due[window] = now + min(10.0, WINDOWS[window] / 60)
+            self._kept[window] = list(_window(book, window, gpus))
+        former, self._left_out = self._left_out, list(_left_out(book))
+        if due or former != self._left_out:
+            self._said = (*self._left_out, *chain.from_iterable(self._kept.values()))
+        return self._said
 
 
 def _window(book: Book, window: str, gpus: Mapping[str, int]) -> Iterator[Sample]:
