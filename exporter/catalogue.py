@@ -789,6 +789,12 @@ LLM_SERVER_RANKS = Metric(
     "Data-parallel ranks (or other parts) that the server's page adds up to one series.",
     ("engine", "server"), SERVING, "", "experimental",
 )  # fmt: skip
+LLM_RANK_CHANGES_TOTAL = Metric(
+    "llm_rank_changes_total", "counter",
+    "Times that a rank (or other part) of the server's page came, went or was replaced while others"
+    " stayed: the sum over them then rises or falls without traffic.",
+    ("engine", "server"), SERVING, "", "experimental",
+)  # fmt: skip
 LLM_SERVER_GPU = Metric(
     "llm_server_gpu", "gauge",
     "1 for each GPU that a server works on, as far as that is configured or can be seen.",
@@ -897,12 +903,13 @@ _NODE_SIGNAL = ("model_name", "signal", "percentile", "window")
 
 LLM_WINDOW_FILLED_RATIO = Metric(
     "llm_window_filled_ratio", "gauge",
-    "Share of a window for which there are readings of the server: below 1 after a start.",
+    "Share of a window for which there are readings of the server: below 1 after a start, and"
+    " after a gap far longer than the usual time between two readings.",
     ("server", "window"), SERVING, "ratio", "experimental",
 )  # fmt: skip
 LLM_WINDOW_SECONDS = Metric(
     "llm_window_seconds", "gauge",
-    "Time between the first and the last reading that a window is made of.",
+    "Time between the first and the last reading that a window is made of, gaps and all.",
     ("server", "window"), SERVING, "seconds", "experimental",
 )  # fmt: skip
 LLM_LATENCY_QUANTILE_SECONDS = Metric(
@@ -1000,14 +1007,16 @@ LLM_NODE_OUTPUT_TOKENS_PER_SECOND = Metric(
 )  # fmt: skip
 LLM_RESETS_TOTAL = Metric(
     "llm_resets_total", "counter",
-    "Times that a server's counters began anew: it was restarted.",
+    "Times that a server's counters, or those of one of its models, began anew: a restart.",
     ("server",), SERVING, "", "experimental",
 )  # fmt: skip
 LLM_ANOMALIES_TOTAL = Metric(
     "llm_anomalies_total", "counter",
     "Readings that make no sense and were left out, by kind: buckets (they shrank), sum (outside"
-    " of what the buckets allow), layout (other bounds), ranks (a rank came or went), decrease (a"
-    " counter fell though the server was not restarted), utilization (an MFU or MBU above 1.05:"
+    " of what the buckets allow), layout (other bounds), ranks (a rank came, went or was replaced),"
+    " decrease (a counter fell though the server was not restarted), start (another start time"
+    " though it was not: several servers behind one address, a clock that was set), crowd (more"
+    " series than are kept: all began anew), utilization (an MFU or MBU above 1.05:"
     " the model's shape, its GPUs or their peaks are not what they seem).",
     ("server", "kind"), SERVING, "", "experimental",
 )  # fmt: skip

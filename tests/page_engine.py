@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.server
 import threading
+import time
 
 BOUNDS = (0.1, 0.5, 1.0, 5.0)
 NAMES = ("time_to_first_token", "e2e_request_latency", "request_queue_time")
@@ -81,7 +82,7 @@ class Engine:
     def restart(self) -> None:
         """Begin anew, as a process that was started again."""
         self.counts, self._sum = [0] * (len(BOUNDS) + 1), 0.0
-        self._started += 1000
+        self._started = time.time()
 
     def page(self) -> bytes:
         """Return the metrics page."""

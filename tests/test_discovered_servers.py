@@ -7,6 +7,7 @@ import re
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -166,7 +167,8 @@ def test_a_server_in_a_file_has_derived_series_and_loses_them(
     one.end()
     daemon.wait_for("/metrics", lacks('model_name="m1-next"'))
     assert 'flopwatch_source_up{source="inference:chat"} 0' in daemon.get("/metrics")[1]
-    later = re.sub(r"(?m)^(process_start_time_seconds) .*", r"\1 1.8e9", recorded)
+    began = f"process_start_time_seconds {time.time()}"
+    later = re.sub(r"(?m)^process_start_time_seconds .*", began, recorded)
     put(shown, later)
     two = engine(page=shown, port=one.port)
     daemon.wait_for("/metrics", has('llm_output_tokens_per_second{engine="vllm",model_name="m1"'))

@@ -61,6 +61,9 @@ class Translator:
         self._server = server
         self._model_name = model_name or ""
         self._models: dict[_Model, None] = {}
+        self._lumped: set[_Model] = set()
+        self._parts: frozenset[tuple[str, ...]] = frozenset()
+        self._moves = 0
         self._spellings: dict[str, str] = {}
         self._shape: ShapeLike | None = None
         self._damaged = False
@@ -143,26 +146,32 @@ class Translator:
             yield c.LLM_MAPPING_UNRESOLVED(1, name, server, metric)
         if self._whole:
             yield c.LLM_SERVER_RANKS(self._ranks(), name, server)
+            yield c.LLM_RANK_CHANGES_TOTAL(self._moves, name, server)
 
     def _ranks(self) -> int:
-        """Return the most parts that one sample is made of."""
-        return max(map(self._ranks_of, self._whole.values()), default=0) or 1
+        """Return the most parts that one sample is made of, and count if they are others now."""
+        made = [self._ranks_of(series) for series in self._whole.values()]
+        parts = frozenset[tuple[str, ...]]().union(*made)
+        # With all of them replaced the sum begins anew as each of them does.
+        self._moves += parts != self._parts and not parts.isdisjoint(self._parts)
+        self._parts = parts
+        return max(map(len, made), default=0) or 1
 
-    def _ranks_of(self, series: Iterable[SeriesLike]) -> int:
-        """Return of how many ranks some series are; 0 if they name none."""
+    def _ranks_of(self, series: Iterable[SeriesLike]) -> frozenset[tuple[str, ...]]:
+        """Return which ranks some series are of."""
         labels = self.engine.rank_labels
         ranks = {tuple(dict(one.labels).get(label, "") for label in labels) for one in series}
-        return len(ranks - {("",) * len(labels)})
+        return frozenset(ranks - {("",) * len(labels)})
 
     def _settle(self, cells: Mapping[Metric, Iterable[_Cell]], shape: ShapeLike) -> None:
         """Take a page for whole that always has the same damage, but for sums that lack a rank."""
         made = {(m, one.labels): _series(one, shape) for m, found in cells.items() for one in found}
-        ranks = {key: self._ranks_of(series) for key, series in made.items()}
+        ranks = {key: len(self._ranks_of(series)) for key, series in made.items()}
         most = max(ranks.values(), default=0)
         whole: dict[_Key, frozenset[SeriesLike]] = {}
         for key, series in made.items():
             old = self._whole.get(key)
-            if ranks[key] in (0, most) and (old is None or self._ranks_of(old) != ranks[key]):
+            if ranks[key] in (0, most) and (old is None or len(self._ranks_of(old)) != ranks[key]):
                 old = series
             if old is not None:
                 whole[key] = old
@@ -193,7 +202,8 @@ class Translator:
     def _choose_models(self, series: Sequence[Mapping[str, str]], *, damaged: bool) -> None:
         """Choose the models kept apart: those of before that are still there, then new ones.
 
-        A damaged page does not tell that a model is gone.
+        One that is summed as `other` stays there, or that sum would fall. A damaged page does not
+        tell that a model is gone.
         """
         own = [labels for labels in series if self.engine.foreign_labels.isdisjoint(labels)]
         if self.engine.fold_case:
@@ -203,8 +213,12 @@ class Translator:
             self._spellings = {name.lower(): name for name in spelled} | before
         present = dict.fromkeys(map(self._model, own))
         kept = [model for model in self._models if damaged or model in present]
-        new = [model for model in present if model[0] and model not in self._models]
-        self._models = dict.fromkeys([*kept, *new][:MAX_MODELS])
+        apart = self._models.keys() | self._lumped
+        new = [model for model in present if model[0] and model not in apart]
+        taken = [*kept, *new]
+        lumped = {model for model in self._lumped if damaged or model in present}
+        self._models, self._lumped = dict.fromkeys(taken[:MAX_MODELS]), lumped
+        self._lumped.update(taken[MAX_MODELS:])
 
     def _model(self, labels: Mapping[str, str]) -> _Model:
         """Return the model and version that a series names, "" for what it does not name."""

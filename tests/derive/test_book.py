@@ -11,7 +11,10 @@ import pytest
 
 from exporter import catalogue as c
 from exporter.board import Board as RealBoard
+from exporter.derive.memory import Memory
+from exporter.derive.serving import serving
 from exporter.derive.serving.book import INPUTS, STEP, WINDOWS, Anomaly, Book, Entity, Stats
+from exporter.derive.serving.increase import Increase
 from exporter.engines import Translator, load_engines
 from exporter.formats.exposition import Reader
 from exporter.samples import (
@@ -29,12 +32,20 @@ from exporter.samples import (
 PAGES = Path(__file__).parents[1] / "data/engines"
 CHAT = Entity("m", "", "vllm", "a")
 BOUNDS = (0.1, 0.5, 1.0)
+FINE = tuple(range(1, 40))
+WALL = 1000.0
+"""Unix seconds at 0 of the tests' time."""
 
 
 class Board:
-    """A board on which one server, or several, tell something; time is told by the test."""
+    """A board on which one server, or several, tell something; time is told by the test.
+
+    `stepped` is by how much the machine's wall clock has been set forward.
+    """
 
     def __init__(self, book: Book | None = None) -> None:
+        self.stepped = 0.0
+        self.view = View((), ())
         self.book = Book() if book is None else book
         self._gates: dict[str, Gate] = {}
         self._sources: dict[str, SourceView] = {}
@@ -45,11 +56,12 @@ class Board:
         faults: Iterable[Fault] = (), *, turn: bool = True,
     ) -> Book:  # fmt: skip
         """Put a reading of a server on the board, and let the book look at it."""
-        gate = self._gates.setdefault(name, Gate(5000))
+        gate = self._gates.setdefault(name, Gate(30_000))
         batch, dropped = gate.admit(samples)
         assert not dropped
+        last = Snapshot(name, "serving", now, WALL + self.stepped + now, 0.01, batch)
         self._sources[name] = SourceView(
-            name, "serving", "up", Health(), tuple(faults), batch=batch, age=0.0
+            name, "serving", "up", Health(), tuple(faults), batch=batch, age=0.0, last=last
         )
         self._taken[name] = now
         return self.look(now, turn=turn)
@@ -67,13 +79,15 @@ class Board:
         )
         if turn:
             self.book.turn()
-        self.book.observe(View(tuple(sources), ()), now)
+        self.view = View(tuple(sources), ())
+        self.book.observe(self.view, now)
         return self.book
 
 
 def page(
     output: float = 0, counts: Sequence[float] = (0, 0, 0, 0), total: float = 0.0, *,
-    start: float | None = None, ranks: float | None = None, running: float | None = None,
+    start: float | None = None, ranks: float | None = None, moves: float | None = None,
+    running: float | None = None,
     bounds: tuple[float, ...] = BOUNDS, stop: float | None = None, server: str = "a",
     model: str = "m",
 ) -> list[Sample]:  # fmt: skip
@@ -88,11 +102,23 @@ def page(
         samples.append(c.LLM_SERVER_START_TIME_SECONDS(start, "vllm", server))
     if ranks is not None:
         samples.append(c.LLM_SERVER_RANKS(ranks, "vllm", server))
+    if moves is not None:
+        samples.append(c.LLM_RANK_CHANGES_TOTAL(moves, "vllm", server))
     if running is not None:
         samples.append(c.LLM_ACTIVE_REQUESTS(running, *of))
     if stop is not None:
         samples.append(c.LLM_REQUESTS_TOTAL(stop, model, "", "stop", "vllm", server))
     return samples
+
+
+def preempted(times: float) -> Sample:
+    return c.LLM_PREEMPTIONS_TOTAL(times, *CHAT)
+
+
+def ttft_of(book: Book, window: str = "5m") -> Increase:
+    found = book.histogram(c.LLM_TTFT_SECONDS, CHAT, window)
+    assert found is not None
+    return found
 
 
 def output(book: Book, window: str = "5m", entity: Entity = CHAT) -> float | None:
@@ -211,6 +237,24 @@ def test_a_series_that_comes_into_being_counts_from_zero() -> None:
     assert book.by(c.LLM_REQUESTS_TOTAL, CHAT, "outcome", "5m") == {"stop": 3}
 
 
+def test_a_model_that_is_seen_for_the_first_time_is_a_baseline() -> None:
+    """It may have been in `other`, or behind a gateway, for a week."""
+    board, new = Board(), Entity("x", "", "vllm", "a")
+    board.tell(0, page(5))
+    book = board.tell(5, [*page(6), *page(70_000, (9, 9, 9, 9), 0.3, model="x")[1:]])
+    assert (output(book), output(book, entity=new)) == (1, 0)
+    book = board.tell(10, [*page(6), *page(70_002, (9, 9, 9, 9), 0.3, model="x", stop=1)[1:]])
+    assert output(book, entity=new) == 2
+    assert book.by(c.LLM_REQUESTS_TOTAL, new, "outcome", "5m") == {"stop": 1}
+
+
+def test_a_server_that_is_restarted_with_another_model_counts_from_zero() -> None:
+    """Its start time tells that the model has no past."""
+    board, new = Board(), Entity("x", "", "vllm", "a")
+    board.tell(0, page(5, start=10.0))
+    assert output(board.tell(5, page(9, model="x", start=1003.0)), entity=new) == 9
+
+
 def test_a_series_that_was_missing_from_a_damaged_page_does_not_come_into_being() -> None:
     """Half a page, then a whole one: what was there all along is no increase."""
     board = Board()
@@ -246,17 +290,126 @@ def test_a_restart_is_known_by_the_start_time() -> None:
     assert not book.anomalies
 
 
-def test_without_a_start_time_one_counter_that_fell_is_a_restart_of_all() -> None:
-    """Two API servers of vLLM have no process_start_time_seconds: all families begin anew."""
+def test_a_restart_counts_from_zero_even_where_nothing_fell() -> None:
+    """A young process was outdone by its successor between two readings."""
     board = Board()
-    board.tell(0, page(1000, (10, 10, 10, 10), 0.5, stop=2))
-    book = board.tell(30, page(40, (12, 12, 12, 12), 0.6, stop=7))
-    assert output(book) == 40
-    assert book.by(c.LLM_REQUESTS_TOTAL, CHAT, "outcome", "5m") == {"stop": 7}
-    ttft = book.histogram(c.LLM_TTFT_SECONDS, CHAT, "5m")
-    assert ttft is not None
-    assert ttft.n == 12
+    board.tell(0, page(1, (0, 1, 1, 1), 0.3, start=1000.0))
+    book = board.tell(30, page(7, (2, 4, 4, 4), 1.0, start=1020.0))
+    assert output(book) == 7
+    assert ttft_of(book).n == 4
     assert book.resets == {"a": 1}
+
+
+def test_an_idle_server_that_is_restarted_is_restarted() -> None:
+    """All counters are zero before and after: the start time alone tells."""
+    board = Board()
+    board.tell(0, page(start=10.0))
+    board.tell(30, page(start=1020.0))
+    assert board.book.resets == {"a": 1}
+    assert not board.book.anomalies
+
+
+def test_a_start_time_that_moves_while_counters_go_on_brings_no_history() -> None:
+    """100,000 old requests had been counted as new: the start time of another process (max)."""
+    board = Board()
+    board.tell(0, page(100_000, start=200.0))
+    for start in (900.0, 950.0, 2e9, 1004.0):
+        now = board.book._now + 5
+        book = board.tell(now, page(100_000 + now, start=start))
+    assert output(book) == 0
+    assert book.resets == {}
+    assert book.anomalies == {Anomaly("a", "start"): 4}
+    assert output(board.tell(25, page(100_025, start=1004.0))) == 5
+
+
+def test_a_wall_clock_that_is_set_is_no_restart() -> None:
+    """A start time counted from now, or from the boot, moves with the clock: by an hour here."""
+    board = Board()
+    board.tell(0, page(100_000, start=200.0))
+    board.stepped = 3600.0
+    book = board.tell(5, page(100_005, start=3800.0))
+    assert output(book) == 0
+    assert book.anomalies == {Anomaly("a", "start"): 1}
+    assert output(board.tell(10, page(100_010, start=3800.0))) == 5
+
+
+@pytest.mark.parametrize("younger", [500.0, 999.0])
+def test_two_servers_behind_one_address_give_no_increases(younger: float) -> None:
+    """Each answers in turn: its start time says that it is another, not that it began now."""
+    board = Board()
+    for step in range(1, 41):
+        old = step % 2 == 0
+        count = (100_000 if old else 30_000) + step
+        book = board.tell(step * 5, page(count, start=100.0 if old else younger))
+    assert output(book) == 0
+    assert book.resets == {}
+    assert book.anomalies == {Anomaly("a", "start"): 39}
+
+
+def test_a_replica_that_joins_behind_an_address_is_counted_once() -> None:
+    """It is younger than the last reading, as after a restart: that is believed once."""
+    board = Board()
+    board.tell(0, page(100_000, start=100.0))
+    board.tell(1, page(2, start=1000.5))
+    board.tell(2, page(100_001, start=100.0))
+    book = board.tell(3, page(5, start=1000.5))
+    assert output(book) == 2
+    assert book.resets == {"a": 1}
+    assert book.anomalies == {Anomaly("a", "start"): 2}
+
+
+def test_a_server_whose_clock_is_a_little_off_is_restarted() -> None:
+    """Its start lies some seconds before the last reading of the process before."""
+    board = Board()
+    board.tell(0, page(1000, start=10.0))
+    board.tell(19, page(1000, start=10.0))
+    assert output(board.tell(20, page(3, start=1015.5))) == 3
+
+
+def test_without_a_start_time_a_page_on_which_nearly_all_fell_is_restarted() -> None:
+    """Two API servers of vLLM have no process_start_time_seconds."""
+    board = Board()
+    board.tell(0, page(1000, (10, 10, 10, 10), 0.5, stop=10))
+    book = board.tell(30, page(40, (2, 2, 2, 2), 0.1, stop=2))
+    assert output(book) == 40
+    assert book.by(c.LLM_REQUESTS_TOTAL, CHAT, "outcome", "5m") == {"stop": 2}
+    assert ttft_of(book).n == 2
+    assert book.resets == {"a": 1}
+
+
+def test_without_a_start_time_one_counter_that_falls_by_one_is_no_restart() -> None:
+    """100,000 old requests had been counted as new since preemptions went from 10 to 9."""
+    board = Board()
+    board.tell(0, [*page(100_000, (9, 9, 9, 9), 0.3, stop=9), preempted(10)])
+    book = board.tell(5, [*page(100_005, (9, 9, 9, 9), 0.3, stop=10), preempted(9)])
+    assert output(book) == 5
+    assert book.by(c.LLM_REQUESTS_TOTAL, CHAT, "outcome", "5m") == {"stop": 1}
+    assert book.increase(c.LLM_PREEMPTIONS_TOTAL, CHAT, "5m") == 0
+    assert book.resets == {}
+    assert book.anomalies == {Anomaly("a", "decrease"): 1}
+
+
+def test_of_two_models_on_a_page_one_begins_anew_alone() -> None:
+    """Triton loads a model again: the other's 100,000 requests are no news."""
+    board, other = Board(), Entity("x", "", "vllm", "a")
+    board.tell(0, [*page(100_000, (9, 9, 9, 9), 0.3), *page(700, (7, 7, 7, 7), 0.3, model="x")[1:]])
+    book = board.tell(
+        5, [*page(100_005, (9, 9, 9, 9), 0.3), *page(3, (1, 1, 1, 1), 0.05, model="x")[1:]]
+    )
+    assert (output(book), output(book, entity=other)) == (5, 3)
+    assert book.resets == {"a": 1}
+    assert not book.anomalies
+
+
+def test_a_worker_that_is_replaced_brings_no_history() -> None:
+    """Ray: of two workers one is another now. What the one that stays counted is no news."""
+    board = Board()
+    board.tell(0, page(100_000, (4, 4, 4, 4), 0.2, ranks=2, moves=0))
+    book = board.tell(5, page(40_000, (1, 1, 1, 1), 0.05, ranks=2, moves=1))
+    assert output(book) == 0
+    assert book.resets == {}
+    assert book.anomalies == {Anomaly("a", "ranks"): 1}
+    assert output(board.tell(10, page(40_010, (1, 1, 1, 1), 0.05, ranks=2, moves=1))) == 10
 
 
 def test_a_counter_that_falls_without_a_restart_is_no_restart() -> None:
@@ -366,13 +519,59 @@ def test_a_server_that_is_silent_moves_out_of_the_windows() -> None:
     assert output(board.book, "1h") is None
 
 
-def test_a_gap_is_bridged() -> None:
-    """Ten minutes without a page: what the counters gained meanwhile did happen."""
+def test_a_gap_is_bridged_by_what_is_not_much_shorter() -> None:
+    """Ten minutes without a page: what the counters gained meanwhile did happen, if not just now.
+
+    Whoever counts steps loses nothing of it; a minute cannot tell what was its own.
+    """
     board = Board()
     board.tell(0, page(0))
     board.tell(5, page(5))
-    book = board.tell(605, page(605))
-    assert output(book, "1m") == book.seconds("a", "1m") == 605
+    book = board.tell(595, page(595))
+    assert output(book, STEP) == 590
+    assert output(book, "5m") == output(book, "30m") == book.seconds("a", "30m") == 595
+    assert output(book, "1m") is None
+    for second in (600, 610):
+        board.tell(second, page(second))
+    assert output(book, "1m") == book.seconds("a", "1m") == 15
+    assert book.filled("a", "1m") == 15 / 60
+
+
+def test_a_window_is_not_filled_by_a_gap() -> None:
+    """The page was away for 20 minutes: a window that claims to be full is believed."""
+    board = Board()
+    for second in [*range(0, 3601, 5), *range(4800, 4831, 5)]:
+        board.tell(second, page(second))
+    book = board.book
+    assert output(book, "5m") == 30
+    assert [book.filled("a", w) for w in ("1m", "5m")] == [30 / 60, 30 / 300]
+    assert book.filled("a", "30m") == pytest.approx(600 / 1800, abs=0.02)
+    assert book.filled("a", "1h") == pytest.approx(2400 / 3600, abs=0.02)
+    assert output(book, "1h") == book.seconds("a", "1h") == pytest.approx(3600, abs=30)
+
+
+@pytest.mark.parametrize("every", [1, 10, 90])
+def test_readings_far_apart_are_no_gaps_if_all_are(every: int) -> None:
+    """A server may be read each 90 seconds; one page that is missing is no gap either."""
+    board = Board()
+    for second in range(0, 7200, every):
+        if second % 1800:
+            board.tell(second, page(second))
+    assert board.book.filled("a", "1h") == 1
+
+
+def test_a_gap_of_the_daemon_does_not_fill_a_window() -> None:
+    """It was away for 20 minutes: the state file bridges the hour, and no minute."""
+    board = Board()
+    for second in range(0, 3601, 5):
+        board.tell(second, page(second))
+    book = Book()
+    book.restore(json.loads(json.dumps(board.book.memory())), 10_000.0, 1200.0)
+    successor = Board(book)
+    successor.tell(10_000, page(4800))
+    assert (output(book, "1m"), output(book, "5m")) == (None, None)
+    assert output(book, STEP) == 1200
+    assert book.filled("a", "1h") == pytest.approx(2400 / 3600, abs=0.02)
 
 
 # ---------------------------------------------------------------- gauges
@@ -432,13 +631,53 @@ def test_what_is_told_of_a_server_elsewhere_is_found_by_its_name() -> None:
     assert found == {"success": 2, "failure": 0}
 
 
-def test_a_storm_of_models_begins_anew_rather_than_growing() -> None:
+def test_models_that_come_and_go_do_not_cost_the_others_their_history() -> None:
+    """At 20,000 places everything had begun anew, silently."""
+    board = Board()
+    for n in range(900):
+        gone = [s for i in range(5) for s in page(7, model=f"m{n}-{i}")[1:]]
+        board.tell(n * 5, [*page(n, (n, n, n, n), 0.05 * n, running=n % 9), *gone])
+        assert output(board.book, "1h") == (min(n, n and output(board.book, "1h")) or None)
+    assert output(board.book, "1h") == pytest.approx(720, abs=6)
+    assert ttft_of(board.book, "1h").n == output(board.book, "1h")
+    stats = board.book.gauge(c.LLM_ACTIVE_REQUESTS, CHAT, "1h")
+    assert stats is not None
+    assert stats.mean == pytest.approx(4, abs=0.1)
+    assert stats.maximum == 8
+    assert not board.book.anomalies
+    assert output(told(board), "1h") == output(board.book, "1h")
+
+
+def test_models_gone_for_an_hour_are_forgotten() -> None:
+    """Their places are; what has stayed keeps its hour. Back again they are seen anew."""
+    board = Board()
+    board.tell(0, [*page(), *(s for i in range(60) for s in page(9, model=f"m{i}")[1:])])
+    for second in range(5, 7500, 5):
+        board.tell(second, page(second))
+    board.tell(7500, page(7500, running=1))
+    assert len(board.book.memory()["tracks"]["inference:a"]["series"]) == 3
+    assert output(board.book, "1h") == pytest.approx(3600, abs=30)
+    board.tell(7505, [*page(7505, running=1), *page(9000, model="m1")[1:]])
+    assert output(board.book, entity=Entity("m1", "", "vllm", "a")) == 0
+
+
+def test_a_storm_of_models_forgets_the_first_of_them() -> None:
     """A page that names a new model each time must not fill the memory."""
     board = Board()
     for n in range(60):
         samples = [s for i in range(60) for s in page(n, model=f"m{n}-{i}")[1:]]
-        board.tell(n, [page()[0], *samples])
+        board.tell(n, [*page(n), *samples])
     assert len(board.book.memory()["tracks"]["inference:a"]["series"]) < 8000
+    assert output(board.book) == 59
+
+
+def test_a_page_of_more_series_than_are_kept_is_told() -> None:
+    """Everything begins anew then, again and again: nobody would know why."""
+    board = Board()
+    for n in range(3):
+        samples = [page(n, (0,) * 40, bounds=FINE, model=f"m{i}")[2] for i in range(520)]
+        board.tell(n, [page()[0], *samples])
+    assert board.book.anomalies == {Anomaly("a", "crowd"): 2}
 
 
 # ---------------------------------------------------------------- real pages
@@ -484,6 +723,38 @@ def test_a_book_goes_on_where_another_one_ended() -> None:
     assert before is not None
     assert after is not None
     assert after.maximum == before.maximum == 3
+
+
+def test_counters_do_not_go_back_after_a_kill() -> None:
+    """What was restored is a minute old: 2 restarts had become 1 again, and 3 for Prometheus."""
+    board = Board()
+    board.tell(0, page(100, stop=5, start=10.0))
+    board.tell(5, page(3, stop=4, start=1003.0))
+    board.tell(10, page(2, stop=5, start=1003.0))
+    successor = Board(told(board))
+    assert (successor.book.told, successor.book.resets) == ({"a": 1}, {"a": 1})
+    successor.book.doubt()
+    assert successor.book.told == {}
+    assert successor.book.anomalies == {}
+    successor.tell(60, page(0, stop=1, start=1055.0))
+    assert successor.book.told == {"a": 1}
+    assert successor.book.resets == {"a": 2}, "a ledger compares with what it knew"
+
+
+@pytest.mark.parametrize("final", [True, False])
+def test_restarts_are_told_from_zero_after_a_kill(final: bool) -> None:
+    """And go on after a clean stop."""
+    board, first, second = Board(), serving(), serving()
+    for now, tokens, start in ((0, 100, 10.0), (5, 3, 1003.0)):
+        board.tell(now, page(tokens, start=start))
+        told = list(first.function(board.view, Memory(), now))
+    assert [s.value for s in told if s.metric is c.LLM_RESETS_TOTAL] == [1]
+    assert first.memory is not None
+    assert second.restore is not None
+    second.restore(json.loads(json.dumps(first.memory())), 100.0, 95.0, final)
+    board.tell(100, page(9, start=1003.0))
+    told = list(second.function(board.view, Memory(), 100.0))
+    assert [s.value for s in told if s.metric is c.LLM_RESETS_TOTAL] == [1 if final else 0]
 
 
 def test_a_step_lasts_until_the_page_is_turned() -> None:

@@ -69,8 +69,8 @@ def test_a_server_that_is_gone_leaves_nothing_behind() -> None:
     """Its restarts and odd increases had stayed on the page, and in memory, for ever."""
     board = Board()
     board.tell(0, page(0, (5, 6, 7, 8), 4.0, start=1.0))
-    board.tell(30, page(0, (5, 6, 7, 9), 4.0, start=9.0))
-    board.tell(60, page(0, (5, 7, 8, 10), 3.0, start=9.0))
+    board.tell(30, page(0, (0, 1, 2, 4), 4.0, start=1015.0))
+    board.tell(60, page(0, (0, 2, 3, 5), 3.0, start=1015.0))
     assert values(derived(board.book), c.LLM_RESETS_TOTAL, server="a") == [1]
     assert values(derived(board.book), c.LLM_ANOMALIES_TOTAL, server="a") == [1]
     board.book.observe(EMPTY, 70)
@@ -307,7 +307,7 @@ def test_restarts_and_nonsense_are_told() -> None:
     board = Board()
     board.tell(0, page(100, start=1.0))
     board.tell(5, page(90, start=1.0))
-    board.tell(30, page(10, start=9.0))
+    board.tell(30, page(10, start=1025.0))
     samples = derived(board.book)
     assert values(samples, c.LLM_RESETS_TOTAL, server="a") == [1]
     assert values(samples, c.LLM_ANOMALIES_TOTAL, server="a", kind="decrease") == [1]
@@ -339,7 +339,7 @@ def test_a_window_is_worked_out_anew_when_it_can_have_changed() -> None:
     assert rate(12) == [10]
     board.tell(15, page(240, start=1.0))
     assert rate(15) == [16]
-    board.tell(16, page(80, start=15.5))
+    board.tell(16, page(80, start=1015.5))
     assert rate(16) == [20]
     board.tell(17, page(0, server="b"), "inference:b")
     board.tell(18, page(20, server="b"), "inference:b")

@@ -107,7 +107,8 @@ def unresolved(samples: Iterable[Sample | Drop]) -> list[str]:
 def made(samples: Iterable[Sample | Drop]) -> set[str]:
     """Return the names of what was translated, notes left out."""
     notes = (
-        c.LLM_SERVER_INFO, c.LLM_SOURCE_INFO, c.LLM_MAPPING_UNRESOLVED, c.LLM_SERVER_RANKS
+        c.LLM_SERVER_INFO, c.LLM_SOURCE_INFO, c.LLM_MAPPING_UNRESOLVED, c.LLM_SERVER_RANKS,
+        c.LLM_RANK_CHANGES_TOTAL,
     )  # fmt: skip
     return {s.metric.name for s in samples if isinstance(s, Sample) and s.metric not in notes}
 
@@ -475,6 +476,20 @@ def test_models_that_were_kept_stay_kept() -> None:
     assert value(samples, c.LLM_TOKENS_TOTAL, model_name="other") == 1
 
 
+def test_a_model_in_other_stays_there_when_another_leaves() -> None:
+    """Taking its place made it look new, with all its past, and `other` fell by as much."""
+    line = 'vllm:generation_tokens_total{{model_name="m{0}"}} 1000\n'.format
+    translator = Translator(engine("vllm"), "a")
+    every = range(MAX_MODELS + 3)
+    translator.translate(parse("".join(map(line, every))))
+    samples = translator.translate(parse("".join(map(line, every[5:]))))
+    assert value(samples, c.LLM_TOKENS_TOTAL, model_name="other") == 3000
+    # One that has left the page altogether is like any other when it comes back.
+    translator.translate(parse("".join(map(line, every[5:-1]))))
+    samples = translator.translate(parse("".join(map(line, every[5:]))))
+    assert value(samples, c.LLM_TOKENS_TOTAL, model_name=f"m{every[-1]}") == 1000
+
+
 @pytest.mark.parametrize("label", ["", '{model_name=""}', '{model_name="undefined"}'])
 def test_a_page_without_a_model_takes_the_configured_name(label: str) -> None:
     """Configuration stands in where the page says nothing."""
@@ -788,6 +803,24 @@ def test_the_number_of_ranks_follows_the_page() -> None:
     assert ranks(line(0) + line(1) + "vllm:prompt") == []
     assert ranks(line(0) + line(1)) == [2]
     assert ranks("vllm:generation_tokens_total 3\n") == [1]
+
+
+def test_a_rank_that_is_replaced_is_a_change_of_ranks() -> None:
+    """Ray names the worker: with another one in its place there are still as many."""
+    line = 'ray_vllm:generation_tokens_total{{WorkerId="{0}",model_name="m"}} 3\n'.format
+    reader, translator = Reader(), Translator(engine("vllm"), "a")
+
+    def changes(body: str) -> list[Value]:
+        samples = translator.translate(reader.read(body.encode()))
+        return values(samples, c.LLM_RANK_CHANGES_TOTAL)
+
+    assert changes(line("w1") + line("w2")) == [0]
+    assert changes(line("w1") + line("w2")) == [0]
+    assert changes(line("w1") + line("w3")) == [1]
+    assert changes(line("w1") + "ray_vllm:prompt") == []
+    assert changes(line("w1") + line("w3")) == [1]
+    # All of them are others: a restart, and the counters say so themselves.
+    assert changes(line("w4") + line("w5")) == [1]
 
 
 def test_words_become_ours(tmp_path: Path) -> None:

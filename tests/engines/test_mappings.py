@@ -19,7 +19,12 @@ from exporter.samples import Drop, Gate, Histogram, Sample
 
 PAGES = Path(__file__).parent.parent / "data" / "engines"
 SHIPPED = load_engines()
-NOTES = (c.LLM_SERVER_INFO, c.LLM_SOURCE_INFO, c.LLM_MAPPING_UNRESOLVED)
+NOTES = (
+    c.LLM_SERVER_INFO,
+    c.LLM_SOURCE_INFO,
+    c.LLM_MAPPING_UNRESOLVED,
+    c.LLM_RANK_CHANGES_TOTAL,
+)
 
 Told = dict[str, float | tuple[float, float]]
 

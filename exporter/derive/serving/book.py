@@ -6,12 +6,20 @@ histograms as they come, and keeps for each source the totals since it was first
 five seconds, beyond five minutes of half a minute, for an hour.
 
 What a page may do to us, and what becomes of it (notes of the engines' users are the source of
-most): the first sight of a server is a baseline. A restart counts from zero: it is known by the
-start time, where a page has one, else by a counter that fell (all families of the server begin
-anew together). A counter that falls though the start time stays, buckets that shrink, a sum that
-falls (a clock was set back during a request), other bucket bounds, a data-parallel rank that came
-or went: that increase is left out and counted as an anomaly, and the new value is the baseline. A
-sum that its buckets contradict otherwise is counted too. Nothing is ever negative.
+most): the first sight of a server is a baseline, and so is that of a model on its page; of what is
+known already a new series (another outcome, another family) counts from zero. A restart counts from
+zero. Where a page has a start time it is one that began after the last reading, and nothing else:
+several servers behind one address give start times that are older, or that go back. Elsewhere each
+model, and the page's own counters, begin anew if nearly all that had counted fell to half or less.
+
+A counter that falls otherwise, buckets that shrink, a sum that falls (a clock was set back during
+a request), other bucket bounds, a data-parallel rank that came, went or was replaced, a start time
+that is no restart's: that increase is left out and counted as an anomaly, and the new value is the
+baseline. A sum that its buckets contradict otherwise is counted too. Nothing is ever negative, and
+no history is taken for news: a few events may be lost where it is one or the other.
+
+A gap is bridged by windows that are at least half as long: what came meanwhile did happen. Shorter
+ones begin anew after it. Models that are gone for an hour leave no places behind.
 """
 
 from __future__ import annotations
@@ -30,6 +38,7 @@ INPUTS: tuple[Metric, ...] = (
     c.LLM_SERVER_INFO,
     c.LLM_SERVER_START_TIME_SECONDS,
     c.LLM_SERVER_RANKS,
+    c.LLM_RANK_CHANGES_TOTAL,
     c.LLM_TTFT_SECONDS,
     c.LLM_TPOT_SECONDS,
     c.LLM_ITL_SECONDS,
@@ -82,7 +91,11 @@ class Anomaly(NamedTuple):
 
 
 class Book:
-    """Increases of all servers' counters and histograms over windows; see the module's text."""
+    """Increases of all servers' counters and histograms over windows; see the module's text.
+
+    `resets` are the restarts of each server that it knows of; `told` are those that it may tell
+    (`doubt`), and so are the `anomalies`.
+    """
 
     def __init__(self) -> None:
         self._tracks: dict[str, Track] = {}
@@ -93,6 +106,7 @@ class Book:
         self._left: dict[Entity, list[tuple[Track, int]]] | None = None
         self._now = 0.0
         self.resets: dict[str, int] = {}
+        self.told: dict[str, int] = {}
         self.anomalies: dict[Anomaly, int] = {}
 
     # ------------------------------------------------------------ taking readings
@@ -106,8 +120,10 @@ class Book:
                 self._fresh[source.name] = source.batch
                 track = self._track(source.name)
                 if source.batch is not track.batch:
-                    partial = bool(source.faults)
-                    self._take(track, source.batch, now - (source.age or 0.0), partial=partial)
+                    partial, last = bool(source.faults), source.last
+                    wall = last.wall if last is not None and last.batch is source.batch else None
+                    taken = now - (source.age or 0.0)
+                    self._take(track, source.batch, taken, wall, partial=partial)
             elif source.last is not None:
                 self._catch_up(source.name, source.last)
         gone = [name for name, track in self._tracks.items() if now - track.taken > KEPT]
@@ -125,28 +141,37 @@ class Book:
             del self._tracks[name]
         self._index()
         self.resets = {s: n for s, n in self.resets.items() if s in self._homes}
+        self.told = {s: n for s, n in self.told.items() if s in self._homes}
         self.anomalies = {k: n for k, n in self.anomalies.items() if k.server in self._homes}
 
     def _catch_up(self, name: str, last: Snapshot) -> None:
         """Take what a server told before it failed, if no round has seen that."""
         track = self._tracks.get(name)
         if track is not None and track.batch is not last.batch and track.taken < last.taken:
-            self._take(track, last.batch, last.taken, partial=bool(last.faults))
+            self._take(track, last.batch, last.taken, last.wall, partial=bool(last.faults))
 
     def _track(self, name: str) -> Track:
         track = self._tracks.get(name)
         if track is None or track.full:
+            if track is not None:
+                self._note(track.server, "crowd")
             track = self._tracks[name] = Track(_WANTED)
         return track
 
-    def _take(self, track: Track, batch: Batch, taken: float, *, partial: bool) -> None:
-        grown = track.read(batch, taken, partial=partial)
+    def _note(self, server: str, kind: str) -> None:
+        key = Anomaly(server, kind)
+        self.anomalies[key] = self.anomalies.get(key, 0) + 1
+
+    def _take(
+        self, track: Track, batch: Batch, taken: float, wall: float | None, *, partial: bool
+    ) -> None:
+        grown = track.read(batch, taken, partial=partial, wall=wall)
         server = track.server
         if track.restarted:
             self.resets[server] = self.resets.get(server, 0) + 1
+            self.told[server] = self.told.get(server, 0) + 1
         for kind in track.anomalies:
-            key = Anomaly(server, kind)
-            self.anomalies[key] = self.anomalies.get(key, 0) + 1
+            self._note(server, kind)
         if grown:
             self._index()
 
@@ -264,13 +289,15 @@ class Book:
     # ------------------------------------------------------------ how much is known
 
     def seconds(self, server: str, window: str) -> float:
-        """Return the time between the first and the last reading of a window, in seconds."""
+        """Return the time between the first and the last reading of a window, gaps and all."""
         track = self._homes.get(server)
         return 0.0 if track is None else track.span(window, self._now)
 
     def filled(self, server: str, window: str) -> float:
-        """Return for which share of a window there are readings, 0 to 1."""
-        return min(1.0, self.seconds(server, window) / WINDOWS[window])
+        """Return for which share of a window there are readings, 0 to 1. A gap has none."""
+        track = self._homes.get(server)
+        covered = 0.0 if track is None else track.covered(window, self._now)
+        return min(1.0, covered / WINDOWS[window])
 
     def _is_fresh(self, track: Track) -> bool:
         return any(self._tracks.get(name) is track for name in self._fresh)
@@ -288,6 +315,7 @@ class Book:
         return {
             "tracks": {name: track.memory(self._now) for name, track in self._tracks.items()},
             "resets": dict(self.resets),
+            "told": dict(self.told),
             "anomalies": [[*key, number] for key, number in self.anomalies.items()],
         }
 
@@ -297,11 +325,19 @@ class Book:
         Raises `KeyError`, `TypeError` or `ValueError` if it is not what `memory` returns.
         """
         tracks = {n: Track.restored(_WANTED, m, now - age) for n, m in memory["tracks"].items()}
-        resets = {str(server): int(number) for server, number in memory["resets"].items()}
+        resets, told = ({str(s): int(n) for s, n in memory[k].items()} for k in ("resets", "told"))
         anomalies = {Anomaly(str(s), str(k)): int(n) for s, k, n in memory["anomalies"]}
-        self._tracks, self.resets, self.anomalies = tracks, resets, anomalies
+        self._tracks, self.resets, self.told, self.anomalies = tracks, resets, told, anomalies
         self._now = now
         self._index()
+
+    def doubt(self) -> None:
+        """Take what was restored for older than what was told last: a daemon was killed.
+
+        Restarts and anomalies since then are not known: their counters begin at zero rather than
+        fall back a little, which Prometheus would take for all of them anew.
+        """
+        self.told, self.anomalies = {}, {}
 
 
 _Series = tuple[Metric, tuple[str, ...]]

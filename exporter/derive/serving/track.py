@@ -13,9 +13,9 @@ import math
 import zlib
 from array import array
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from operator import add, sub
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from exporter import catalogue as c
 from exporter.derive.serving.increase import Increase, rounding
@@ -38,9 +38,30 @@ _GAP = 60.0
 """Seconds without a reading after which a gauge is not taken to have stayed as it was."""
 
 _MOST = 20_000
-"""Places that a source may have; beyond it everything begins anew."""
+"""Places that a source may have. Models that are gone make room, the longest gone first; if that
+is not enough everything begins anew."""
 
-_ABOUT = frozenset((c.LLM_SERVER_INFO, c.LLM_SERVER_START_TIME_SECONDS, c.LLM_SERVER_RANKS))
+_CLOCKS = 5.0
+"""Seconds by which a server's wall clock may differ from ours."""
+
+_YOUNG = 10.0
+"""A process may be outdone by its successor between two readings if it lived at most so many
+times as long as that took."""
+
+_DEEP, _NEARLY_ALL = 0.5, 0.75
+"""What began anew is at most this share of what it was; and this share of the counters did."""
+
+_PATIENT, _LEAST_GAP, _FIRST_GAP = 4.0, 15.0, 120.0
+"""A gap is longer than so many usual intervals, and than so many seconds; and the first one."""
+
+_ABOUT = frozenset(
+    (
+        c.LLM_SERVER_INFO,
+        c.LLM_SERVER_START_TIME_SECONDS,
+        c.LLM_SERVER_RANKS,
+        c.LLM_RANK_CHANGES_TOTAL,
+    )
+)
 _NEVER = -math.inf
 
 Series = tuple[Metric, tuple[str, ...]]
@@ -57,6 +78,11 @@ class Entity(NamedTuple):
 
 _ENTITY = Entity._fields
 
+_Unit = tuple[str, ...]
+"""What begins anew as one: the labels of an entity; none is the page itself."""
+
+_PAGE: _Unit = ()
+
 
 class Spot(NamedTuple):
     """Where a series is kept: its first place in the row, its bounds; the number of a gauge."""
@@ -72,13 +98,21 @@ class _Slot(NamedTuple):
     taken: float
     row: array[float]
     highs: list[float]
+    covered: float
 
 
 class _Section(NamedTuple):
-    """What a window brought: by how much each place has grown, and over how many seconds."""
+    """What a window brought: by how much each place has grown, over how many seconds, gaps and all.
+
+    `covered` is how many seconds of the window there were readings for.
+    """
 
     grown: list[float] | None
     seconds: float
+    covered: float
+
+
+_NOTHING = _Section(None, 0.0, 0.0)
 
 
 class _Plan(NamedTuple):
@@ -88,8 +122,13 @@ class _Plan(NamedTuple):
     counters: tuple[tuple[int, Spot], ...]
     histograms: tuple[tuple[int, Spot], ...]
     gauges: tuple[tuple[int, Spot, Series], ...]
+    ends: Mapping[_Unit, Sequence[int]]
     start: int | None
     ranks: int | None
+    moves: int | None
+
+
+_NO_PLAN = _Plan(Shape((), ()), (), (), (), {}, None, None, None)
 
 
 class Track:
@@ -109,10 +148,16 @@ class Track:
         self.present: dict[Series, float] = {}
         self.restarted = False
         self.anomalies: list[str] = []
-        self._plan = _Plan(Shape((), ()), (), (), (), None, None)
+        self._plan = _NO_PLAN
         self._partial = False
         self._start: float | None = None
+        self._newest: float | None = None
         self._ranks: float | None = None
+        self._moves: float | None = None
+        self._covered = 0.0
+        self._intervals: deque[float] = deque(maxlen=8)
+        self._units: set[_Unit] = set()
+        self._left: dict[_Unit, float] = {}
         self._last: list[float] = []
         self._row: array[float] = array("d")
         self._gauges = 0
@@ -120,7 +165,7 @@ class Track:
         self._fine: deque[_Slot] = deque()
         self._coarse: deque[_Slot] = deque()
         self._pending: list[float] = []
-        self._turned = _Slot(_NEVER, array("d"), [])
+        self._turned = _Slot(_NEVER, array("d"), [], 0.0)
         self._others: list[slice] = []
         self._sections: dict[str, _Section] = {}
 
@@ -129,58 +174,77 @@ class Track:
     def turn(self) -> None:
         """Begin the window `STEP`: it holds what comes from here on."""
         if self._turned.taken != self.taken:
-            self._turned = _Slot(self.taken, self._row[:], [])
+            self._turned = _Slot(self.taken, self._row[:], [], self._covered)
             self._sections.pop(STEP, None)
 
-    def read(self, batch: Batch, taken: float, *, partial: bool) -> bool:
+    def read(self, batch: Batch, taken: float, *, partial: bool, wall: float | None = None) -> bool:
         """Take a reading; tell whether there are other series than before.
 
-        Of a `partial` one what is missing may still be there.
+        Of a `partial` one what is missing may still be there. `wall` is Unix seconds at `taken`.
         """
         self.restarted, self.anomalies, self._sections = False, [], {}
-        known, first = len(self._last), self.taken == _NEVER
-        other = self._settle(batch)
+        first, other = self.taken == _NEVER, not self._fits(batch)
+        if other:
+            self._make_room(batch, taken)
+        known = len(self._last)
+        if other:
+            self._settle(batch)
         raw = self._raw(batch)
         if first or self._partial:
             self._others.append(slice(0 if first else known, None))
         for places in self._others:
             self._last[places] = raw[places]
         self._others.clear()
-        self._add(raw, batch)
+        self._add(raw, batch, taken - self.taken, wall)
         self._look_at_gauges(batch, taken)
+        if not first:
+            self._cover(taken - self.taken)
         self.batch, self.taken, self._partial = batch, taken, partial
         if first:
             self.turn()
         self._keep()
         return other
 
-    def _settle(self, batch: Batch) -> bool:
-        """Find out where the values of the batch go; tell whether that is news."""
-        if batch.shape is self._plan.shape and all(
+    def _fits(self, batch: Batch) -> bool:
+        """Tell whether the values of the batch go where those of the last one went."""
+        return batch.shape is self._plan.shape and all(
             batch.values[at].bounds == spot.bounds  # type: ignore[union-attr]
             for at, spot in self._plan.histograms
-        ):
-            return False
+        )
+
+    def _settle(self, batch: Batch) -> None:
+        """Find out where the values of the batch go."""
         shape = batch.shape
         counters, histograms, gauges = [], [], []
+        ends: dict[_Unit, list[int]] = {}
         for at, (metric, labels) in enumerate(zip(shape.metrics, shape.labels, strict=True)):
             if metric not in self._wanted or metric in _ABOUT:
                 continue
             series = metric, labels
             value = batch.values[at]
             if isinstance(value, Histogram):
-                histograms.append((at, self._spot(series, value.bounds, len(value.counts) + 1)))
+                spot = self._spot(series, value.bounds, len(value.counts) + 1)
+                histograms.append((at, spot))
+                ends.setdefault(_unit(series), []).append(spot.at + len(spot.bounds))
             elif metric.kind == "counter":
-                counters.append((at, self._spot(series, (), 1)))
+                spot = self._spot(series, (), 1)
+                counters.append((at, spot))
+                ends.setdefault(_unit(series), []).append(spot.at)
             else:
                 gauges.append((at, self._spot(series, (), 2), series))
+                ends.setdefault(_unit(series), [])
         self._plan = _Plan(
-            shape, tuple(counters), tuple(histograms), tuple(gauges),
+            shape, tuple(counters), tuple(histograms), tuple(gauges), ends,
             _only(shape, c.LLM_SERVER_START_TIME_SECONDS), _only(shape, c.LLM_SERVER_RANKS),
+            _only(shape, c.LLM_RANK_CHANGES_TOTAL),
         )  # fmt: skip
+        for unit in self._units - ends.keys() - self._left.keys():
+            self._left[unit] = self.taken
+        for unit in ends:
+            self._left.pop(unit, None)
+        self._units.update(ends.keys() - {_PAGE})
         self._sort()
         self._name(shape)
-        return True
 
     def _spot(self, series: Series, bounds: tuple[float, ...], size: int) -> Spot:
         """Return where a series is kept: a new place if it is new, or has other bounds now."""
@@ -193,8 +257,10 @@ class Track:
             self._highs.append(_NEVER)
         new = Spot(len(self._last), bounds, number)
         if spot is not None:
-            # A series that comes into being counts from zero; this one has a past.
             self.anomalies.append("layout")
+        if spot is not None or _unit(series) not in self._units | {_PAGE}:
+            # A series that comes into being counts from zero, but for one that has a past, or may
+            # have one: a model that is seen for the first time.
             self._others.append(slice(new.at, new.at + size))
         self._last += [0.0] * size
         self._row.extend([0.0] * size)
@@ -230,35 +296,94 @@ class Track:
             raw[end] = histogram.sum
         return raw
 
-    def _add(self, raw: list[float], batch: Batch) -> None:
-        """Add what has come since the last reading to the row."""
-        start, ranks = _value(batch, self._plan.start), _value(batch, self._plan.ranks)
-        former, self._start = self._start, start if start is not None else self._start
-        told = start is not None and former is not None
-        again = start is not None and former is not None and start > former + 1
-        moved = None not in (ranks, self._ranks) and ranks != self._ranks
-        self._ranks = ranks if ranks is not None else self._ranks
-        if raw == self._last and not again:
+    def _add(self, raw: list[float], batch: Batch, passed: float, wall: float | None) -> None:
+        """Add what has come in the seconds that `passed` since the last reading to the row."""
+        said, moved = self._said_of_start(raw, batch, passed, wall), self._moved(batch)
+        if raw == self._last and said != "new":
             return
-        if not again and moved:
-            self.anomalies.append("ranks")
+        if said == "odd" or (moved and said != "new"):
+            if said != "odd":
+                self.anomalies.append("ranks")
             self._last = raw
             return
-        more = list(map(sub, raw, self._last))
-        if again or (not told and min(map(more.__getitem__, self._ends()), default=0) < 0):
+        begun = self._units | {_PAGE} if said == "new" else set()
+        if said == "untold":
+            begun = self._fallen(raw)
+        if begun:
             self.restarted = True
-            self._last = [0.0] * len(raw)
-            more = raw = self._raw(batch)
+            self._begin_anew(begun)
+            raw = self._raw(batch)
+        more = list(map(sub, raw, self._last))
         self._sift(more, raw)
         self._row = array("d", map(add, self._row, more))
         self._last = raw
 
+    def _said_of_start(
+        self, raw: Sequence[float], batch: Batch, passed: float, wall: float | None
+    ) -> Literal["untold", "same", "new", "odd"]:
+        """Return what the start time says: nothing, no restart, a restart, or nonsense."""
+        start, former = _value(batch, self._plan.start), self._start
+        if start is None:
+            return "untold"
+        self._start = start
+        if former is None or self._newest is None:
+            self._newest = start
+            return "untold"
+        if abs(start - former) <= 1:
+            return "same"
+        if start > self._newest + 1 and self._is_new(raw, start, former, passed, wall):
+            self._newest = start
+            return "new"
+        self.anomalies.append("start")
+        return "odd"
+
+    def _is_new(
+        self, raw: Sequence[float], start: float, former: float, passed: float, wall: float | None
+    ) -> bool:
+        """Tell whether a process of another start time began after the last reading.
+
+        Its age is compared with the time that passed, not two wall times: a clock that is set
+        makes no process younger. One that has counted nothing less than its predecessor is only
+        believed where that had not long to count. Without our wall time the counters decide.
+        """
+        if wall is None:
+            return bool(self._fallen(raw))
+        if not -_CLOCKS <= wall - start <= passed + _CLOCKS:
+            return False
+        ends = list(self._ends())
+        fell = any(raw[at] < self._last[at] for at in ends) or self.taken in self._left.values()
+        lived = wall - passed - former
+        return fell or lived <= _YOUNG * passed or not any(raw[at] for at in ends)
+
+    def _moved(self, batch: Batch) -> bool:
+        """Tell whether the page sums up others than before."""
+        ranks, moves = _value(batch, self._plan.ranks), _value(batch, self._plan.moves)
+        former, before = self._ranks, self._moves
+        self._ranks = ranks if ranks is not None else former
+        self._moves = moves if moves is not None else before
+        other = ranks is not None and former is not None and ranks != former
+        return other or (moves is not None and before is not None and moves > before)
+
+    def _fallen(self, raw: Sequence[float]) -> set[_Unit]:
+        """Return what began anew by its counters: nearly all that had counted fell deep."""
+        last, found = self._last, set()
+        for unit, ends in self._plan.ends.items():
+            past = [at for at in ends if last[at] > 0]
+            deep = sum(raw[at] <= _DEEP * last[at] for at in past)
+            if past and deep >= _NEARLY_ALL * len(past):
+                found.add(unit)
+        return found
+
+    def _begin_anew(self, units: Collection[_Unit]) -> None:
+        for series, spot in self.spots.items():
+            if _unit(series) in units:
+                size = _size(series[0], spot.bounds)
+                self._last[spot.at : spot.at + size] = [0.0] * size
+
     def _ends(self) -> Iterator[int]:
         """Yield the places of all counters and of all histograms' counts."""
-        for _, spot in self._plan.counters:
-            yield spot.at
-        for _, spot in self._plan.histograms:
-            yield spot.at + len(spot.bounds)
+        for places in self._plan.ends.values():
+            yield from places
 
     def _sift(self, more: list[float], raw: Sequence[float]) -> None:
         """Take out what makes no sense."""
@@ -296,11 +421,19 @@ class Track:
                 self._row[spot.at + 1] += passed
         self.present = present
 
+    def _cover(self, passed: float) -> None:
+        """Note that there were readings, unless none came for far longer than usual."""
+        usual = self._intervals
+        longest = max(_LEAST_GAP, _PATIENT * min(usual)) if usual else _FIRST_GAP
+        if passed <= longest:
+            self._covered += passed
+        usual.append(passed)
+
     def _keep(self) -> None:
         """Make a slot of the row if it is time, and thin out old slots."""
         if self._fine and self.taken - self._fine[-1].taken < _FINE:
             return
-        self._fine.append(_Slot(self.taken, self._row[:], self._highs))
+        self._fine.append(_Slot(self.taken, self._row[:], self._highs, self._covered))
         self._highs = [_NEVER] * self._gauges
         for _, spot, series in self._plan.gauges:
             self._highs[spot.gauge] = self.present.get(series, _NEVER)
@@ -317,6 +450,67 @@ class Track:
         else:
             self._coarse.append(slot._replace(highs=highs))
             self._pending = []
+
+    # ------------------------------------------------------------ making room
+
+    def _make_room(self, batch: Batch, taken: float) -> None:
+        """Drop the places of models gone for an hour, and of others if there is no room left."""
+        sizes: dict[_Unit, int] = {}
+        for series, spot in self.spots.items():
+            unit = _unit(series)
+            sizes[unit] = sizes.get(unit, 0) + _size(series[0], spot.bounds)
+        gone = {unit for unit, left in self._left.items() if taken - left > KEPT}
+        used = sum(sizes.values()) - sum(sizes[unit] for unit in gone)
+        need = self._needed(batch)
+        for unit in sorted(self._left, key=self._left.__getitem__):
+            if used + need > _MOST * 3 // 4 and len(self._last) + need > _MOST and unit not in gone:
+                gone.add(unit)
+                used -= sizes[unit]
+        # A quarter at a time: it is a copy of an hour.
+        if len(self._last) + need > _MOST or used * 4 < len(self._last) * 3:
+            self._drop(gone)
+
+    def _needed(self, batch: Batch) -> int:
+        """Return how many places a page has that were not seen before."""
+        shape = batch.shape
+        need = 0
+        for series, value in zip(zip(shape.metrics, shape.labels, strict=True), batch.values,
+                                 strict=True):  # fmt: skip
+            if series[0] in self._wanted and series not in self.spots:
+                need += _size(series[0], value.bounds if isinstance(value, Histogram) else ())
+        return need
+
+    def _drop(self, gone: Collection[_Unit]) -> None:
+        """Take the places of some units, and those of nothing, out of all rows."""
+        kept = {series: spot for series, spot in self.spots.items() if _unit(series) not in gone}
+        runs: list[slice] = []
+        places: dict[int, int] = {}
+        width = 0
+        for series, spot in sorted(kept.items(), key=lambda item: item[1].at):
+            end = spot.at + _size(series[0], spot.bounds)
+            places[spot.at], width = width, width + end - spot.at
+            begin = runs.pop().start if runs and runs[-1].stop == spot.at else spot.at
+            runs.append(slice(begin, end))
+        gauges = sorted(spot.gauge for spot in kept.values() if spot.gauge >= 0)
+        numbers = {number: new for new, number in enumerate(gauges)} | {-1: -1}
+        self.spots = {
+            series: Spot(places[spot.at], spot.bounds, numbers[spot.gauge])
+            for series, spot in kept.items()
+        }
+
+        def moved(slot: _Slot) -> _Slot:
+            return slot._replace(row=_picked(slot.row, runs), highs=_those(slot.highs, gauges))
+
+        self._last = [number for run in runs for number in self._last[run]]
+        self._row = _picked(self._row, runs)
+        self._gauges, self._highs = len(gauges), _those(self._highs, gauges)
+        self._pending = _those(self._pending, gauges)
+        self._fine, self._coarse = deque(map(moved, self._fine)), deque(map(moved, self._coarse))
+        self._turned = moved(self._turned)
+        self._units.difference_update(gone)
+        for unit in gone:
+            self._left.pop(unit, None)
+        self._plan = _NO_PLAN
 
     # ------------------------------------------------------------ looking back
 
@@ -336,6 +530,10 @@ class Track:
         """Return the time between the first and the last reading of a window, in seconds."""
         return self._section(window, now).seconds
 
+    def covered(self, window: str, now: float) -> float:
+        """Return for how many seconds of a window there were readings."""
+        return self._section(window, now).covered
+
     def highest(self, gauge: int, window: str, now: float) -> float:
         """Return the most that was seen of a gauge over a window."""
         begin = self.taken - self.span(window, now)
@@ -351,24 +549,30 @@ class Track:
             # Of a source that tells nothing any more, what it told moves out of the window.
             slot = self._reference(window, now if silent else self.taken)
             if slot is None or (slot.taken >= self.taken and not silent):
-                section = _Section(None, 0.0)
+                section = _NOTHING
             else:
                 more = list(map(sub, self._row, slot.row))
                 more += self._row[len(more) :]
-                section = _Section(more, self.taken - slot.taken)
+                seconds, covered = self.taken - slot.taken, self._covered - slot.covered
+                before = max(0.0, seconds - WINDOWS.get(window, math.inf))
+                section = _Section(more, seconds, max(0.0, covered - before))
             self._sections[window] = section
         return section
 
     def _reference(self, window: str, end: float) -> _Slot | None:
-        """Return the last slot before a window, or the first there is."""
+        """Return the last slot before a window, or the first there is.
+
+        One that is twice as old as the window is long says nothing of it: there was a gap.
+        """
         if window == STEP:
             return self._turned if self._turned.taken != _NEVER else None
         begin = end - WINDOWS[window] + 1e-6
+        oldest = self.taken - 2 * WINDOWS[window]
         best: _Slot | None = None
         for slots in (self._fine, self._coarse):
             for slot in reversed(slots):
                 if slot.taken <= begin:
-                    return slot
+                    return slot if slot.taken >= oldest else best
                 best = slot
         return best
 
@@ -376,12 +580,15 @@ class Track:
         yield from self._coarse
         yield from self._fine
 
+    def _slot(self) -> _Slot:
+        return _Slot(self.taken, self._row, self._highs, self._covered)
+
     # ------------------------------------------------------------ beyond our own end
 
     def memory(self, now: float) -> dict[str, Any]:
         """Return all that is remembered as plain values, in slots of half a minute."""
         slots: list[_Slot] = []
-        for slot in (*self._slots(), _Slot(self.taken, self._row, self._highs)):
+        for slot in (*self._slots(), self._slot()):
             if not slots or slot.taken - slots[-1].taken >= _COARSE or slot.taken == self.taken:
                 slots.append(slot)
         width = len(self._row)
@@ -394,6 +601,7 @@ class Track:
             "entities": [list(entity) for entity in self.entities],
             "age": now - self.taken,
             "start": self._start,
+            "newest": self._newest,
             "ranks": self._ranks,
             "series": [[m.name, *labels] for m, labels in self.spots],
             "spots": [[spot.at, list(spot.bounds)] for spot in self.spots.values()],
@@ -401,7 +609,10 @@ class Track:
             "rows": _packed(rows),
             "turned": _packed(self._turned.row),
             "turned_age": now - self._turned.taken,
+            "turned_covered": self._turned.covered,
             "ages": [now - slot.taken for slot in slots],
+            "covered": [slot.covered for slot in slots],
+            "intervals": list(self._intervals),
             "highs": [[_told(h) for h in slot.highs] for slot in slots],
         }
 
@@ -420,29 +631,35 @@ class Track:
         track.server, track.taken = str(memory["server"]), then - float(memory["age"])
         track.entities = tuple(Entity(*map(str, entity)) for entity in memory["entities"])
         track._start, track._ranks = _number(memory["start"]), _number(memory["ranks"])
+        track._newest = _number(memory["newest"])
         track._last = list(_unpacked(memory["last"]))
         for (name, *labels), (at, bounds) in zip(memory["series"], memory["spots"], strict=True):
             track._remember((c.FAMILIES[name], tuple(map(str, labels))), int(at), bounds)
         width, rows = len(track._last), _unpacked(memory["rows"])
-        ages, highs = memory["ages"], memory["highs"]
+        ages, highs, covered = memory["ages"], memory["highs"], memory["covered"]
         if not ages or len(rows) != width * len(ages):
             raise ValueError("the rows are of another length")
-        for number, (age, high) in enumerate(zip(ages, highs, strict=True)):
+        for number, (age, high, sure) in enumerate(zip(ages, highs, covered, strict=True)):
             row = rows[number * width : (number + 1) * width]
-            track._fine.append(_Slot(then - float(age), row, [_heard(h) for h in high]))
+            heard = [_heard(h) for h in high]
+            track._fine.append(_Slot(then - float(age), row, heard, float(sure)))
+        track._covered = track._fine[-1].covered
+        track._intervals.extend(map(float, memory["intervals"]))
         track._row = track._fine[-1].row[:]
         turned = _unpacked(memory["turned"])
         if len(turned) > width:
             raise ValueError("the row of the last turn is of another length")
-        track._turned = _Slot(then - float(memory["turned_age"]), turned, [])
+        sure = float(memory["turned_covered"])
+        track._turned = _Slot(then - float(memory["turned_age"]), turned, [], sure)
         track._highs = [_NEVER] * track._gauges
+        track._units = set(map(_unit, track.spots)) - {_PAGE}
         track._sort()
         return track
 
     def _remember(self, series: Series, at: int, bounds: Iterable[float]) -> None:
         metric, labels = series
         limits = tuple(map(float, bounds))
-        size = {"counter": 1, "histogram": len(limits) + 2}.get(metric.kind, 2)
+        size = _size(metric, limits)
         fits = metric in self._wanted and len(labels) == len(metric.labels)
         if not fits or not 0 <= at <= len(self._last) - size:
             raise ValueError(f"{metric.name}: not as it was written")
@@ -460,6 +677,32 @@ def grown_by(bounds: tuple[float, ...], grown: Sequence[float], total: float) ->
     below, more = grown[:-1], grown[-1]
     counts = (below[0], *map(sub, below[1:], below[:-1]))
     return Increase(bounds, counts, more, rounding(total, below[-1]))
+
+
+def _unit(series: Series) -> _Unit:
+    """Return what a series begins anew with: its model at its server, or the page."""
+    metric, labels = series
+    if metric.labels == _ENTITY:
+        return labels
+    if "model_name" not in metric.labels:
+        return _PAGE
+    return tuple([labels[metric.labels.index(name)] for name in _ENTITY])
+
+
+def _size(metric: Metric, bounds: Sequence[float]) -> int:
+    """Return how many places a series takes."""
+    return {"counter": 1, "histogram": len(bounds) + 2}.get(metric.kind, 2)
+
+
+def _picked(row: array[float], runs: Iterable[slice]) -> array[float]:
+    new = array("d")
+    for run in runs:
+        new += row[run]
+    return new
+
+
+def _those(highs: Sequence[float], numbers: Iterable[int]) -> list[float]:
+    return [highs[number] for number in numbers if number < len(highs)]
 
 
 def _only(shape: Shape, metric: Metric) -> int | None:

@@ -138,7 +138,7 @@ def _window(book: Book, window: str, gpus: Mapping[str, int]) -> Iterator[Sample
 def _left_out(book: Book) -> Iterator[Sample]:
     """Tell of restarts, and of what was left out."""
     for server in book.servers():
-        yield c.LLM_RESETS_TOTAL(book.resets.get(server, 0), server)
+        yield c.LLM_RESETS_TOTAL(book.told.get(server, 0), server)
     servers = set(book.servers())
     for (server, kind), number in book.anomalies.items():
         if server not in servers:
