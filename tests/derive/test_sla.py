@@ -1540,6 +1540,22 @@ def test_after_a_kill_what_cannot_be_caught_up_begins_at_zero(comes_back: bool) 
         assert heir.get(c.SLA_EVENTS_TOTAL, "ttft_p95", server="a") in (None, 0)
 
 
+def test_after_a_kill_probes_that_were_told_are_not_counted_again() -> None:
+    """They were told by the daemon that was killed, in a counter that has begun at zero since."""
+    objectives = [one for one in SEED if one.name == "uptime"]
+    node = Node(objectives, Server())
+    for seconds in (5, 1, 1, 1):
+        node.probes["a", "health", "success"] += 10
+        node.after(seconds)
+    heir = heir_of(node, objectives, Server())
+    heir.sla.doubt()
+    heir.step()
+    assert heir.get(c.SLA_EVENTS_TOTAL, "uptime") == 0
+    heir.probes["a", "health", "success"] += 1
+    heir.after()
+    assert heir.get(c.SLA_EVENTS_TOTAL, "uptime") == 1
+
+
 @pytest.mark.parametrize(
     "damage",
     [

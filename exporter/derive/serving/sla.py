@@ -21,6 +21,7 @@ from exporter.derive.serving.ledger import Ledger, Reading
 from exporter.derive.serving.paced import due
 from exporter.derive.serving.quantiles import estimate
 from exporter.derive.serving.tally import (
+    NO_COUNTS,
     NO_VERDICT,
     Census,
     Counts,
@@ -89,7 +90,8 @@ class _Round(NamedTuple):
     """One round: the book and what is counted from it, when it is, seconds since the last one.
 
     `fresh` are those of whom there is a page now, `present` those on their server's last page.
-    Servers that are `awaited` have not been read since we began.
+    Servers that are `awaited` have not been read since we began. What came before a `late` round
+    may have been told by a daemon that was killed.
     """
 
     book: Book
@@ -99,6 +101,7 @@ class _Round(NamedTuple):
     fresh: frozenset[Entity]
     present: frozenset[Entity]
     awaited: frozenset[str]
+    late: bool
 
 
 class _Case(NamedTuple):
@@ -186,6 +189,7 @@ class Sla:
         self._now: float | None = None
         self._patient_until = -math.inf
         self._awaited: set[str] = set()
+        self._late = False
 
     def __call__(self, book: Book, view: View, now: float) -> Iterable[Sample]:
         """Return all samples of one round; `now` is the view's moment in monotonic seconds."""
@@ -203,7 +207,8 @@ class Sla:
         self._look_around(book, view, now)
         census = Census(book, self._probed)
         fresh = frozenset(book.entities())
-        moment = _Round(book, census, now, passed, fresh, self._present, frozenset(self._awaited))
+        awaited, late, self._late = frozenset(self._awaited), self._late, False
+        moment = _Round(book, census, now, passed, fresh, self._present, awaited, late)
         judged: dict[_Key, str] = {}
         for number, objective in enumerate(self._objectives):
             yield from _about(objective)
@@ -394,6 +399,7 @@ class Sla:
         was counted here alone begins at zero, and what servers count is told once they have been
         read again: then it is more than before, or begins at zero where that is not certain.
         """
+        self._late = True
         for (number, _, _), ledger in self._ledgers.items():
             ledger.doubt()
             if self._objectives[number].kind in {"availability", "throughput"}:
@@ -451,6 +457,8 @@ def _advance(case: _Case) -> None:
     for scope in case.group.scopes:
         new = census.count(case.objective, scope, STEP)
         if new is not None:
+            if case.round.late and case.objective.kind == "availability":
+                new = NO_COUNTS
             ledger.begin(case.round.now)
             restarts = case.round.book.resets.get(scope.server, 0)
             read = scope.server not in case.round.awaited
