@@ -33,6 +33,7 @@ _REDIRECTS = (301, 302, 303, 307, 308)
 _MAX_REDIRECTS = 3
 _MAX_SIDE_BODY = 64 << 10
 _MAX_LINE = 64 << 10
+_MAX_FIELDS = 100
 _PIECE = 64 << 10
 _MAX_MEMBERS = 8
 _OVERHEAD = 1 << 20
@@ -401,11 +402,64 @@ class _TlsSocket(ssl.SSLSocket):
         return self.budget.spend(super().recv_into(*args, **kwargs))
 
 
-class _HttpResponse(http.client.HTTPResponse):
-    """An answer whose chunks have sizes that are numbers.
+class _Fields(dict[str, str]):
+    """The headers of an answer by their names in small letters; of several the first."""
 
-    `http.client` asks `int()`, which takes `-1`: then it reads whatever comes until the end.
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return a header, however its name is written."""
+        return super().get(name.lower(), default)
+
+    @classmethod
+    def read(cls, lines: Iterator[bytes]) -> _Fields:
+        """Read up to the empty line. Raises `_NonsenseError`."""
+        fields = cls()
+        for number, line in enumerate(lines):
+            if len(line) > _MAX_LINE or number > _MAX_FIELDS:
+                raise _NonsenseError("not an HTTP answer (no end of its headers)")
+            if line in {b"\r\n", b"\n", b""}:
+                break
+            name, _, value = line.decode("latin-1").partition(":")
+            fields.setdefault(name.lower(), value.strip())
+        return fields
+
+
+class _HttpResponse(http.client.HTTPResponse):
+    """An answer that is taken apart here, as far as a metrics page needs it.
+
+    `http.client` hands the headers to the e-mail package, which takes longer than all else does.
+    Of the size of a chunk it asks `int()`, which takes `-1`: then it reads whatever comes until
+    the end.
     """
+
+    def begin(self) -> None:
+        """Read the status and the headers."""
+        version, status, reason = self._status()
+        while status == http.HTTPStatus.CONTINUE:
+            _Fields.read(self._lines())
+            version, status, reason = self._status()
+        fields: Any = _Fields.read(self._lines())
+        self.headers = self.msg = fields
+        self.code = self.status = status
+        self.reason = reason.strip()
+        self.version = 10 if version in {"HTTP/1.0", "HTTP/0.9"} else 11
+        self.chunked = fields.get("transfer-encoding", "").lower() == "chunked"
+        self.chunk_left = None
+        self.will_close = self._check_close()  # type: ignore[attr-defined]
+        announced = fields.get("content-length", "")
+        self.length = int(announced) if announced.isdecimal() and not self.chunked else None
+        if status < 200 or status in {http.HTTPStatus.NO_CONTENT, http.HTTPStatus.NOT_MODIFIED}:
+            self.length = 0
+        if self.length is None and not self.chunked:
+            self.will_close = True
+
+    def _status(self) -> tuple[str, int, str]:
+        version, status, reason = self._read_status()  # type: ignore[attr-defined]
+        if not version.startswith("HTTP/1.") and version != "HTTP/0.9":
+            raise http.client.UnknownProtocol(version)
+        return version, status, reason
+
+    def _lines(self) -> Iterator[bytes]:
+        return iter(lambda: self.fp.readline(_MAX_LINE + 1), None)
 
     def _read_next_chunk_size(self) -> int:
         line: bytes = self.fp.readline(_MAX_LINE + 1)
