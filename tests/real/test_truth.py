@@ -275,7 +275,8 @@ def compliances(pages: list[Page], records: list[Record], gaps: list[Gap]) -> It
             n = page.value("llm_latency_observations", signal=signal, window=window.name)
             assert n
             found = members(known[signal], first, last, gaps)
-            least, most = within(found, int(n), threshold, STARVED)
+            early = TRANSPORT if signal in {"tpot", "itl"} else 0.0
+            least, most = within(found, int(n), threshold, STARVED, early)
             aligned = page.value("sla_threshold_aligned", sla="truth", objective=have["objective"])
             yield Compliance(
                 have["objective"], window.name, aligned == 1, int(n), lower, upper, least, most

@@ -121,15 +121,19 @@ def quantile(found: Members, n: int, q: float) -> tuple[float, float] | None:
     return sorted(low)[rank - 1], sorted(high)[rank - 1]
 
 
-def within(found: Members, n: int, threshold: float, transport: float) -> tuple[int, int]:
+def within(
+    found: Members, n: int, threshold: float, transport: float, early: float = 0.0
+) -> tuple[int, int]:
     """Return between what bounds the number of observations within a threshold lies.
 
-    What the client saw up to `transport` seconds above it the server may have seen below.
+    What the client saw up to `transport` seconds above it the server may have seen below. A time
+    between two tokens is shorter for the client if the first of them was late on its way: what it
+    saw up to `early` seconds below the threshold the server may have seen above.
     """
     choose = n - len(found.certain)
 
     def good(one: Observation) -> bool:
-        return one.high <= threshold
+        return one.high <= threshold - early
 
     def bad(one: Observation) -> bool:
         return one.low > threshold + transport
