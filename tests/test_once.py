@@ -95,6 +95,7 @@ def test_once_stats_add_up(url: str) -> None:
     # Another read of the same node: the same series but for children that come and go.
     lines = [line for line in page.splitlines() if not line.startswith("#")]
     assert abs(len(lines) - total) <= 5
+    assert any(line.startswith("llm_window_seconds{") for line in lines), "and what is derived"
     serving_lines = [line for line in lines if line.startswith("llm_")]
     assert series["serving"] == len(serving_lines)
     assert f'flopwatch_series{{group="serving"}} {series["serving"]}' in lines
