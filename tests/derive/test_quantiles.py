@@ -22,7 +22,6 @@ from exporter.derive.serving.quantiles import (
     estimate,
     estimates,
     flaw,
-    joint,
     merge,
     rank,
     within,
@@ -538,30 +537,6 @@ def test_the_true_percentile_of_a_fleet_is_in_the_interval(
     if found is not None:
         true = quantile(values, q)
         assert found.lower * (1 - 1e-9) <= true <= found.upper * (1 + 1e-9)
-
-
-@pytest.mark.parametrize(
-    ("shares", "least", "most"),
-    [
-        ([(0.9, 0.9), (0.8, 0.8)], 0.7, 0.8),
-        ([(0.5, 0.6), (0.4, 0.9)], 0.0, 0.6),
-        ([(0.95, 0.97), (0.9, 1.0), (0.99, 0.99)], 0.84, 0.97),
-        ([(0.3, 0.4)], 0.3, 0.4),
-        ([(1.0, 1.0)] * 3, 1.0, 1.0),
-        ([], 1.0, 1.0),
-    ],
-)
-def test_good_in_every_way(shares: list[tuple[float, float]], least: float, most: float) -> None:
-    """Frechet's bounds, never a product."""
-    assert joint(shares) == (pytest.approx(least), pytest.approx(most))
-
-
-@given(st.lists(st.tuples(st.booleans(), st.booleans(), st.booleans()), min_size=1, max_size=40))
-def test_the_true_joint_share_is_in_the_bounds(good: list[tuple[bool, bool, bool]]) -> None:
-    n = len(good)
-    shares = [(sum(way) / n, sum(way) / n) for way in zip(*good, strict=True)]
-    least, most = joint(shares)
-    assert least - 1e-12 <= sum(map(all, good)) / n <= most
 
 
 # ---------------------------------------------------------------- a million known requests

@@ -4,7 +4,7 @@
 says how that Python is prepared. Each test prints its figures.
 
 What differs between server and client by nature is allowed for, and nothing else: the client's TTFT
-and E2E include HTTP in both directions (`TRANSPORT`, `STARVED`), and near the edges of a window it
+and E2E include HTTP in both directions (`TRANSPORT`, `HICCUP`), and near the edges of a window it
 is not known which observations are in it (`truth.py` bounds those both ways).
 """
 
@@ -37,11 +37,11 @@ pytestmark = pytest.mark.real
 TRANSPORT = 0.010
 """Seconds that a request and its tokens may spend between client and engine."""
 
-STARVED = 0.05
-"""Seconds that a single request may take to the engine where others keep the cores busy. Few
-percentiles may be off by more than `TRANSPORT` for that, and none by more than this."""
+HICCUP = 0.05
+"""Seconds by which a single token may be late on its way. It moves one gap of thousands: what is
+said of some dozens (after a start), or to the request, may rest on it. No percentile of the rest
+may."""
 
-FEW = 0.02
 PAGING_BURN = 6.0
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 NATIVE = {
@@ -110,10 +110,9 @@ def verdicts(pages: list[Page], records: list[Record], gaps: list[Gap]) -> Itera
                 yield Verdict(signal, name, window.name, int(n), client, lower, upper, bounds)
 
 
-def off(judged: list[Verdict]) -> list[Verdict]:
-    """Return the percentiles that are wrong: by too much, or, if they are more than few, at all."""
-    late = [one for one in judged if one.outside > TRANSPORT]
-    return late if len(late) > FEW * len(judged) else [v for v in late if v.outside > STARVED]
+def off(judged: list[Verdict], allowed: float = TRANSPORT) -> list[Verdict]:
+    """Return the percentiles that are wrong by more than is allowed, in seconds."""
+    return [one for one in judged if one.outside > allowed]
 
 
 def tell(judged: list[Verdict]) -> None:
@@ -168,7 +167,7 @@ def test_percentiles_of_every_window_hold_the_clients(judged: list[Verdict]) -> 
     assert len(judged) > 800
     assert off(judged) == []
     # What is doubtful must not be so much that nothing could be outside.
-    assert sum(one.held for one in judged) > 0.6 * len(judged)
+    assert sum(one.held for one in judged) > 0.8 * len(judged)
 
 
 def test_an_interval_of_twice_the_time_would_be_found_wrong(judged: list[Verdict]) -> None:
@@ -276,7 +275,7 @@ def compliances(pages: list[Page], records: list[Record], gaps: list[Gap]) -> It
             assert n
             found = members(known[signal], first, last, gaps)
             early = TRANSPORT if signal in {"tpot", "itl"} else 0.0
-            least, most = within(found, int(n), threshold, STARVED, early)
+            least, most = within(found, int(n), threshold, HICCUP, early)
             aligned = page.value("sla_threshold_aligned", sla="truth", objective=have["objective"])
             yield Compliance(
                 have["objective"], window.name, aligned == 1, int(n), lower, upper, least, most
@@ -404,7 +403,7 @@ def test_a_restarted_daemon_says_how_filled_its_windows_are(seen: Run) -> None:
     judged = list(verdicts(part.pages, part.records, []))
     tell(judged)
     assert judged
-    assert off(judged) == []
+    assert off(judged, HICCUP) == []
 
 
 def test_a_restarted_daemon_pages_nobody(seen: Run) -> None:

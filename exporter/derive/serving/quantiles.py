@@ -162,17 +162,6 @@ def merge(increases: Iterable[Increase]) -> Increase | None:
     return Increase(bounds, counts, total, sum(one.slack for one in found))
 
 
-def joint(shares: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Return the least and greatest share of events that are good in all of several ways.
-
-    Each of `shares` is the least and greatest share that is good in one way. These are Frechet's
-    bounds: without knowing how the ways go together nothing more can be said. Of no ways: all.
-    """
-    most = min((upper for _, upper in shares), default=1.0)
-    least = sum(lower for lower, _ in shares) - (len(shares) - 1)
-    return min(max(0.0, least), most), most
-
-
 def flaw(
     bounds: Sequence[float], increments: Sequence[float], total: float, slack: float = 0.0
 ) -> Literal["buckets", "sum"] | None:

@@ -26,17 +26,8 @@ from exporter.derive.serving.book import WINDOWS, Book, Entity
 from exporter.derive.serving.increase import Increase
 from exporter.derive.serving.paced import due
 from exporter.derive.serving.quantiles import estimates, merge
-from exporter.derive.serving.tally import is_served
+from exporter.derive.serving.tally import SIGNALS, is_served
 from exporter.samples import Metric, Sample, View
-
-SIGNALS: Mapping[str, Metric] = {
-    "ttft": c.LLM_TTFT_SECONDS,
-    "tpot": c.LLM_TPOT_SECONDS,
-    "itl": c.LLM_ITL_SECONDS,
-    "e2e": c.LLM_E2E_SECONDS,
-    "queue": c.LLM_QUEUE_SECONDS,
-}
-"""The latencies, by the value of the label `signal`."""
 
 PERCENTILES: Mapping[str, float] = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 """The quantiles, by the value of the label `percentile`."""
