@@ -224,7 +224,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _demo(options: argparse.Namespace) -> int:
-    from exporter.plans import demo_plans
+    from exporter.plans.demo import demo_plans
 
     _courtesy("a made-up node: GPUs, fabric and inference servers are not real")
     with demo_plans() as plans:

@@ -21,6 +21,7 @@ HOST = "host"
 NIC = "nic"
 SERVING = "serving"
 SLA = "sla"
+TRAINING = "training"
 XID = "xid"
 
 # ---------------------------------------------------------------- host: what diagnosis needs
@@ -1234,6 +1235,352 @@ SLA_GOODPUT_UPPER_REQUESTS_PER_SECOND = Metric(
     "sla_goodput_upper_requests_per_second", "gauge",
     "The largest rate of requests that can have met all latency objectives of an SLA.",
     ("sla", "tier", "model_name", "server", "window"), SLA, "", "experimental",
+)  # fmt: skip
+
+# ---------------------------------------------------------------- training: the jobs of the node
+# Labels: `run` is a training run, `rank` one of its processes (empty: the run as a whole). What is
+# said of a whole run (tokens, loss, MFU) stands only on the node whose reader tells it, so that a
+# sum over nodes counts a run once; what is said of a rank stands on the rank's own node. Gauges of
+# throughput and efficiency cover the last minute, or the last ten steps where those take longer.
+
+_RUN = ("run",)
+_RANK = ("run", "rank")
+
+TRAIN_RUN_INFO = Metric(
+    "train_run_info", "info",
+    "A training run: scope is `run` where this node tells the numbers of the whole run,"
+    " `rank` where only those of its own ranks. One row for each rank on this node that is"
+    " known; rank is empty where none is.",
+    (*_RANK, "framework", "model_name", "precision", "schedule", "world_size", "scope"),
+    TRAINING, stability="experimental",
+)  # fmt: skip
+TRAIN_READER_CHOSEN = Metric(
+    "train_reader_chosen", "gauge",
+    "1 for the reader (push, log, tensorboard ...) that is believed for the run's steps, 0"
+    " for others that tell of it too.",
+    (*_RUN, "reader"), TRAINING, stability="experimental",
+)  # fmt: skip
+TRAIN_WORLD_SIZE = Metric(
+    "train_world_size", "gauge",
+    "Ranks of the run on all nodes; one GPU each.",
+    _RUN, TRAINING, stability="experimental",
+)  # fmt: skip
+TRAIN_PARALLEL_SIZE = Metric(
+    "train_parallel_size", "gauge",
+    "Ranks along one dimension of parallelism: data, tensor, pipeline, context, expert.",
+    (*_RUN, "dimension"), TRAINING, stability="experimental",
+)  # fmt: skip
+TRAIN_STEP = Metric(
+    "train_step", "gauge",
+    "Number of the last step that ended, as the job counts.",
+    _RUN, TRAINING, stability="experimental",
+)  # fmt: skip
+TRAIN_LAST_STEP_TIMESTAMP_SECONDS = Metric(
+    "train_last_step_timestamp_seconds", "gauge",
+    "When the last step was told, in Unix seconds.",
+    _RUN, TRAINING, "seconds", "experimental",
+)  # fmt: skip
+TRAIN_STALLED = Metric(
+    "train_stalled", "gauge",
+    "1 while a run that has not ended tells of no step for ten times as long as a step"
+    " takes, and for a minute at least; 0 otherwise.",
+    _RUN, TRAINING, stability="experimental",
+)  # fmt: skip
+TRAIN_STEPS_TOTAL = Metric(
+    "train_steps_total", "counter",
+    "Optimizer steps that ended.",
+    _RUN, TRAINING, stability="experimental",
+)  # fmt: skip
+TRAIN_TOKENS_TOTAL = Metric(
+    "train_tokens_total", "counter",
+    "Tokens that the whole run has trained on.",
+    _RUN, TRAINING, stability="experimental",
+)  # fmt: skip
+TRAIN_SAMPLES_TOTAL = Metric(
+    "train_samples_total", "counter",
+    "Samples (sequences) that the whole run has trained on.",
+    _RUN, TRAINING, stability="experimental",
+)  # fmt: skip
+TRAIN_SKIPPED_STEPS_TOTAL = Metric(
+    "train_skipped_steps_total", "counter",
+    "Steps that changed no weight: the loss scale overflowed, or a value was not a number.",
+    _RUN, TRAINING, stability="experimental",
+)  # fmt: skip
+TRAIN_REPEATED_STEPS_TOTAL = Metric(
+    "train_repeated_steps_total", "counter",
+    "Steps done again after a restart, because the checkpoint was older.",
+    _RUN, TRAINING, stability="experimental",
+)  # fmt: skip
+TRAIN_STEP_SECONDS = Metric(
+    "train_step_seconds", "histogram",
+    "Time of one optimizer step. Of steps that were told only in a mean of several, each"
+    " counts with the mean.",
+    _RUN, TRAINING, "seconds", "experimental",
+)  # fmt: skip
+TRAIN_PHASE_SECONDS_TOTAL = Metric(
+    "train_phase_seconds_total", "counter",
+    "Time of steps by phase: data, forward, backward, communication (waiting for other"
+    " ranks), optimizer, checkpoint, evaluation, bubble, other. rank is empty where the run"
+    " was told as a whole.",
+    (*_RANK, "phase"), TRAINING, "seconds", "experimental",
+)  # fmt: skip
+TRAIN_LOSS = Metric(
+    "train_loss", "gauge",
+    "Loss of the last step that told one; NaN if that is what it told.",
+    _RUN, TRAINING, stability="experimental",
+)  # fmt: skip
+TRAIN_GRADIENT_NORM = Metric(
+    "train_gradient_norm", "gauge",
+    "Norm of the gradient at the last step that told one.",
+    _RUN, TRAINING, stability="experimental",
+)  # fmt: skip
+TRAIN_LEARNING_RATE = Metric(
+    "train_learning_rate", "gauge",
+    "Learning rate of the last step that told one.",
+    _RUN, TRAINING, stability="experimental",
+)  # fmt: skip
+TRAIN_MEMORY_PEAK_BYTES = Metric(
+    "train_memory_peak_bytes", "gauge",
+    "GPU memory at its highest, as the framework tells it.",
+    _RANK, TRAINING, "bytes", "experimental",
+)  # fmt: skip
+TRAIN_TOKENS_PER_SECOND = Metric(
+    "train_tokens_per_second", "gauge",
+    "Tokens that the whole run trains on in a second.",
+    _RUN, TRAINING, stability="experimental",
+)  # fmt: skip
+TRAIN_TOKENS_PER_SECOND_PER_GPU = Metric(
+    "train_tokens_per_second_per_gpu", "gauge",
+    "TGS: tokens in a second for each GPU of the run.",
+    _RUN, TRAINING, stability="experimental",
+)  # fmt: skip
+TRAIN_SAMPLES_PER_SECOND = Metric(
+    "train_samples_per_second", "gauge",
+    "Samples that the whole run trains on in a second.",
+    _RUN, TRAINING, stability="experimental",
+)  # fmt: skip
+TRAIN_STEPS_PER_SECOND = Metric(
+    "train_steps_per_second", "gauge",
+    "Optimizer steps in a second.",
+    _RUN, TRAINING, stability="experimental",
+)  # fmt: skip
+TRAIN_STEP_MEDIAN_SECONDS = Metric(
+    "train_step_median_seconds", "gauge",
+    "Median time of a step.",
+    _RUN, TRAINING, "seconds", "experimental",
+)  # fmt: skip
+TRAIN_UPDATE_INTERVAL_SECONDS = Metric(
+    "train_update_interval_seconds", "gauge",
+    "TBT: mean time between the ends of two optimizer updates, with everything that lies"
+    " between steps.",
+    _RUN, TRAINING, "seconds", "experimental",
+)  # fmt: skip
+TRAIN_ELAPSED_SECONDS = Metric(
+    "train_elapsed_seconds", "gauge",
+    "Wall time since the run began, or since it was first seen.",
+    _RUN, TRAINING, "seconds", "experimental",
+)  # fmt: skip
+TRAIN_REMAINING_SECONDS = Metric(
+    "train_remaining_seconds", "gauge",
+    "Wall time until the last step at the present pace, where the number of steps is known.",
+    _RUN, TRAINING, "seconds", "experimental",
+)  # fmt: skip
+TRAIN_PARAMETERS = Metric(
+    "train_parameters", "gauge",
+    "Parameters of the model: total, active (those that a token meets), trainable.",
+    (*_RUN, "kind"), TRAINING, stability="experimental",
+)  # fmt: skip
+TRAIN_FLOPS_PER_TOKEN = Metric(
+    "train_flops_per_token", "gauge",
+    "Model FLOPs to train on one token, forward and backward, by convention: causal, palm,"
+    " full, 6n.",
+    (*_RUN, "convention"), TRAINING, stability="experimental",
+)  # fmt: skip
+TRAIN_MODEL_FLOPS_PER_SECOND_PER_GPU = Metric(
+    "train_model_flops_per_second_per_gpu", "gauge",
+    "TFGS: model FLOP/s for each GPU; recomputed work does not count.",
+    (*_RUN, "convention"), TRAINING, stability="experimental",
+)  # fmt: skip
+TRAIN_PEAK_FLOPS_PER_GPU = Metric(
+    "train_peak_flops_per_gpu", "gauge",
+    "Dense peak FLOP/s of one GPU that MFU is measured against, by precision.",
+    (*_RUN, "peak"), TRAINING, stability="experimental",
+)  # fmt: skip
+TRAIN_MFU_RATIO = Metric(
+    "train_mfu_ratio", "gauge",
+    "Model FLOPs utilization: model FLOP/s over the dense peak of that precision. causal is"
+    " the headline; never compare across conventions or peaks.",
+    (*_RUN, "convention", "peak"), TRAINING, "ratio", stability="experimental",
+)  # fmt: skip
+TRAIN_HFU_RATIO = Metric(
+    "train_hfu_ratio", "gauge",
+    "Hardware FLOPs utilization: as MFU, with recomputed work counted.",
+    (*_RUN, "convention", "peak"), TRAINING, "ratio", stability="experimental",
+)  # fmt: skip
+TRAIN_MFU_WITHHELD = Metric(
+    "train_mfu_withheld", "gauge",
+    "1 for each reason that keeps MFU from being told: above_one, unknown_accelerator,"
+    " mixed_accelerators, unknown_model, unknown_world_size, unknown_tokens.",
+    (*_RUN, "reason"), TRAINING, stability="experimental",
+)  # fmt: skip
+TRAIN_MFU_LOSS_RATIO = Metric(
+    "train_mfu_loss_ratio", "gauge",
+    "Share of the peak that is lost to a cause: clock, data, framework, bubble,"
+    " communication, memory, recomputation, checkpoint, unexplained. With MFU (causal) they"
+    " add up to 1. evidence: measured, profiled, counters, estimated.",
+    (*_RUN, "cause", "evidence"), TRAINING, "ratio", stability="experimental",
+)  # fmt: skip
+TRAIN_HBM_BANDWIDTH_UTILIZATION_RATIO = Metric(
+    "train_hbm_bandwidth_utilization_ratio", "gauge",
+    "MBFU: HBM bandwidth in use over its peak, mean of the run's GPUs on this node.",
+    _RUN, TRAINING, "ratio", stability="experimental",
+)  # fmt: skip
+TRAIN_GPU_ACTIVE_RATIO = Metric(
+    "train_gpu_active_ratio", "gauge",
+    "Share of time in which the SMs of the run's GPUs on this node had work.",
+    _RUN, TRAINING, "ratio", stability="experimental",
+)  # fmt: skip
+TRAIN_COMMUNICATION_RATIO = Metric(
+    "train_communication_ratio", "gauge",
+    "Share of step time spent communicating: total, or exposed (nothing was computed"
+    " meanwhile).",
+    (*_RUN, "kind", "evidence"), TRAINING, "ratio", stability="experimental",
+)  # fmt: skip
+TRAIN_COMMUNICATION_OVERLAP_RATIO = Metric(
+    "train_communication_overlap_ratio", "gauge",
+    "Share of communication that was hidden behind computing.",
+    (*_RUN, "evidence"), TRAINING, "ratio", stability="experimental",
+)  # fmt: skip
+TRAIN_PIPELINE_BUBBLE_RATIO = Metric(
+    "train_pipeline_bubble_ratio", "gauge",
+    "Share of step time in which pipeline stages wait: theoretical is (p-1)/(v m + p-1),"
+    " measured where the job tells it.",
+    (*_RUN, "kind"), TRAINING, "ratio", stability="experimental",
+)  # fmt: skip
+TRAIN_SCALING_EFFICIENCY_RATIO = Metric(
+    "train_scaling_efficiency_ratio", "gauge",
+    "Throughput for each GPU over that of the stated baseline: weak (same batch for each"
+    " GPU) or strong (same batch for the run).",
+    (*_RUN, "kind"), TRAINING, "ratio", stability="experimental",
+)  # fmt: skip
+TRAIN_DATA_LOADING_RATIO = Metric(
+    "train_data_loading_ratio", "gauge",
+    "Share of step time spent waiting for data.",
+    _RUN, TRAINING, "ratio", stability="experimental",
+)  # fmt: skip
+TRAIN_CHECKPOINTS_TOTAL = Metric(
+    "train_checkpoints_total", "counter",
+    "Checkpoints that were saved.",
+    _RUN, TRAINING, stability="experimental",
+)  # fmt: skip
+TRAIN_CHECKPOINT_SECONDS_TOTAL = Metric(
+    "train_checkpoint_seconds_total", "counter",
+    "Time for which saving checkpoints held the run up.",
+    _RUN, TRAINING, "seconds", "experimental",
+)  # fmt: skip
+TRAIN_LAST_CHECKPOINT_TIMESTAMP_SECONDS = Metric(
+    "train_last_checkpoint_timestamp_seconds", "gauge",
+    "When the last checkpoint was saved, in Unix seconds.",
+    _RUN, TRAINING, "seconds", "experimental",
+)  # fmt: skip
+TRAIN_GOODPUT_RATIO = Metric(
+    "train_goodput_ratio", "gauge",
+    "Productive time (steps that were not repeated, without stalls) over wall time since"
+    " the run was first seen.",
+    _RUN, TRAINING, "ratio", stability="experimental",
+)  # fmt: skip
+TRAIN_PRODUCTIVE_SECONDS_TOTAL = Metric(
+    "train_productive_seconds_total", "counter",
+    "Time of steps that brought the run on.",
+    _RUN, TRAINING, "seconds", "experimental",
+)  # fmt: skip
+TRAIN_LOST_SECONDS_TOTAL = Metric(
+    "train_lost_seconds_total", "counter",
+    "Wall time that brought the run nowhere: start, data, checkpoint, repeated, restart,"
+    " stalled, evaluation, unknown.",
+    (*_RUN, "cause"), TRAINING, "seconds", "experimental",
+)  # fmt: skip
+TRAIN_ENERGY_JOULES_PER_TOKEN = Metric(
+    "train_energy_joules_per_token", "gauge",
+    "Energy of the GPUs for each token.",
+    _RUN, TRAINING, "", "experimental",
+)  # fmt: skip
+TRAIN_EXPERT_IMBALANCE_RATIO = Metric(
+    "train_expert_imbalance_ratio", "gauge",
+    "Load of the busiest expert over the mean; 1 is balanced.",
+    _RUN, TRAINING, "ratio", stability="experimental",
+)  # fmt: skip
+TRAIN_DROPPED_TOKENS_RATIO = Metric(
+    "train_dropped_tokens_ratio", "gauge",
+    "Share of tokens that experts without room left out.",
+    _RUN, TRAINING, "ratio", stability="experimental",
+)  # fmt: skip
+TRAIN_REPORTED_TOKENS_PER_SECOND_PER_GPU = Metric(
+    "train_reported_tokens_per_second_per_gpu", "gauge",
+    "TGS as the framework prints it.",
+    (*_RUN, "reader"), TRAINING, stability="experimental",
+)  # fmt: skip
+TRAIN_REPORTED_MODEL_FLOPS_PER_SECOND_PER_GPU = Metric(
+    "train_reported_model_flops_per_second_per_gpu", "gauge",
+    "FLOP/s for each GPU as the framework prints them, by its own convention.",
+    (*_RUN, "reader"), TRAINING, stability="experimental",
+)  # fmt: skip
+TRAIN_REPORTED_MFU_RATIO = Metric(
+    "train_reported_mfu_ratio", "gauge",
+    "MFU as the framework prints it, by its own convention and peak.",
+    (*_RUN, "reader"), TRAINING, "ratio", stability="experimental",
+)  # fmt: skip
+TRAIN_REPORT_MISMATCH_RATIO = Metric(
+    "train_report_mismatch_ratio", "gauge",
+    "How far the framework's figure (tokens, flops, mfu) lies from ours: theirs over ours,"
+    " less 1.",
+    (*_RUN, "reader", "quantity"), TRAINING, "ratio", stability="experimental",
+)  # fmt: skip
+TRAIN_RANK_STEP_SECONDS = Metric(
+    "train_rank_step_seconds", "gauge",
+    "Mean time of a step of one rank on this node.",
+    _RANK, TRAINING, "seconds", "experimental",
+)  # fmt: skip
+TRAIN_RANK_WAIT_RATIO = Metric(
+    "train_rank_wait_ratio", "gauge",
+    "Share of its step time that a rank waits in collectives; a straggler waits least.",
+    _RANK, TRAINING, "ratio", stability="experimental",
+)  # fmt: skip
+TRAIN_STRAGGLER_SCORE = Metric(
+    "train_straggler_score", "gauge",
+    "How much slower a rank is than the median of the ranks on this node: own work (step"
+    " less waiting) over the median of it, less 1. Only where four or more are told.",
+    _RANK, TRAINING, stability="experimental",
+)  # fmt: skip
+TRAIN_STEP_SKEW_RATIO = Metric(
+    "train_step_skew_ratio", "gauge",
+    "Own work of the slowest rank on this node over the median, less 1.",
+    _RUN, TRAINING, "ratio", stability="experimental",
+)  # fmt: skip
+TRAIN_START_LATENCY_SECONDS = Metric(
+    "train_start_latency_seconds", "gauge",
+    "From submission to the first step.",
+    _RUN, TRAINING, "seconds", "experimental",
+)  # fmt: skip
+TRAIN_RECOVERY_SECONDS = Metric(
+    "train_recovery_seconds", "gauge",
+    "From the last failure to the first step after it.",
+    _RUN, TRAINING, "seconds", "experimental",
+)  # fmt: skip
+TRAIN_RUNS_STARTED_TOTAL = Metric(
+    "train_runs_started_total", "counter",
+    "Runs (and restarts of runs) that began on this node.",
+    (), TRAINING, stability="experimental",
+)  # fmt: skip
+TRAIN_RUNS_FAILED_TOTAL = Metric(
+    "train_runs_failed_total", "counter",
+    "Runs (and restarts of runs) that failed on this node.",
+    (), TRAINING, stability="experimental",
+)  # fmt: skip
+TRAIN_RECORDS_REFUSED_TOTAL = Metric(
+    "train_records_refused_total", "counter",
+    "Records about runs that were not kept: nonsense, or beyond a limit.",
+    ("reader", "reason"), TRAINING, stability="experimental",
 )  # fmt: skip
 
 # ---------------------------------------------------------------- exporter: the daemon itself

@@ -43,9 +43,14 @@ ROOMS = {
     "engines": Room(("samples", "catalogue", "engines.*"), ("yaml",)),
     "derive": Room(("samples", "catalogue", "reference.*", "derive.*")),
     "derive.serving": Room(("samples", "catalogue", "reference.*", "derive.*", "objectives")),
+    "derive.training": Room(
+        ("samples", "catalogue", "reference.*", "derive.*", "objectives", "training.*")
+    ),
     "derive.compat": Room(("samples", "catalogue", "foreign", "derive.*")),
     "foreign": Room(("samples",)),
     "xids": Room(("samples", "catalogue", "formats.*", "reference.*")),
+    # What readers tell of training runs; it is told the time.
+    "training": Room(("samples", "reference.*", "training.*")),
     "workers": Room(("clock",)),
     # What is known of a driver library; each has one module that opens it.
     "nvml": Room(("samples", "catalogue", "clock", "nvml.*")),
@@ -110,7 +115,7 @@ USES = {
     ),
     ("os.system", "os.popen", "os.fork*", "os.exec*", "os.spawn*", "os.posix_spawn*"): ("isolate",),
     ("threading.Thread", "threading.Timer", "_thread*", "concurrent.futures.*PoolExecutor"): (
-        "plans",
+        "plans.demo",
         "runner",
         "serve",
         "workers",

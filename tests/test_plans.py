@@ -16,7 +16,8 @@ from exporter.app import App
 from exporter.config import ConfigError, Settings, parse
 from exporter.discovery import Target
 from exporter.nvml.inventory import gpus_on_bus, has_gpus
-from exporter.plans import Estate, Lent, Plan, plan
+from exporter.plans import Estate, Plan, plan
+from exporter.plans.demo import Lent
 from exporter.runner import Schedule
 from exporter.samples import Gate, Item, Released, Remembered, Snapshot, SourceError
 from exporter.sources.fallback import Fallback

@@ -15,7 +15,8 @@ from exporter.config import parse
 from exporter.demo import PROMISE
 from exporter.exposition import Exposition
 from exporter.objectives import read_inference
-from exporter.plans import Estate, Plan, demo_plans
+from exporter.plans import Estate, Plan
+from exporter.plans.demo import demo_plans
 from exporter.runner import Runner
 from exporter.samples import Histogram, Metric, View
 from tests.fakes import FakeClock

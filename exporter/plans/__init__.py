@@ -1,0 +1,98 @@
+"""What the settings ask for, as plans: each says how a source is made, and how often it is read.
+
+The composition root: the only room that knows all the others. `app` runs what is planned here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from exporter import catalogue as c
+from exporter.config import ConfigError, Settings
+from exporter.plans.estate import STATE_DEADLINE, Estate, Plan, Planner, Roster
+from exporter.plans.gpus import gpu_plans
+from exporter.plans.serving import expects_servers, inference_plans, serving_plan
+from exporter.runner import Schedule
+from exporter.samples import Remembered, Source
+from exporter.sinks.statefile import OLDEST, StateFile, this_boot
+from exporter.sources.host import HostSource
+from exporter.sources.network import NetworkSource
+from exporter.sources.process import ProcessSource
+
+__all__ = ["Estate", "Plan", "Planner", "Roster", "build", "plan"]
+
+_STATE_LOOK = 5.0
+"""How often it is looked whether there is news to write, in seconds."""
+
+
+def plan(settings: Settings, estate: Estate) -> list[Plan]:
+    """Return what the settings ask for; touches no device.
+
+    Raises `ConfigError`.
+    """
+    return list(_plans(settings, estate))
+
+
+def _plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
+    _forget(estate)
+    sources, root = settings.sources, Path(settings.root)
+    shared = settings.root
+    if settings.state_directory is not None:
+        yield _state_plan(settings, Path(settings.state_directory), estate)
+    yield from gpu_plans(settings, estate)
+    if (host := sources.host).enabled:
+        yield Plan(
+            "host", c.HOST, Schedule(host.interval, host.deadline, host.max_series),
+            f"{shared} {host!r}", lambda: HostSource(root),
+        )  # fmt: skip
+    if (network := sources.network).enabled:
+        extra: dict[str, Any] = {}
+        if network.exclude_interfaces is not None:
+            extra["exclude"] = re.compile(network.exclude_interfaces)
+        yield Plan(
+            "network", c.NIC, Schedule(network.interval, network.deadline, network.max_series),
+            f"{shared} {network!r}", lambda: NetworkSource(root, **extra),
+        )  # fmt: skip
+    if (process := sources.process).enabled:
+        yield Plan(
+            "process", c.EXPORTER,
+            Schedule(process.interval, process.deadline, process.max_series),
+            repr(process), ProcessSource,
+        )  # fmt: skip
+    if sources.inference.enabled:
+        yield from inference_plans(settings, estate)
+    if sources.serving.enabled and (settings.objectives or expects_servers(sources.inference)):
+        yield serving_plan(settings, estate)
+
+
+def _forget(estate: Estate) -> None:
+    """Drop what servers that have gone for good have left."""
+    oldest = estate.clock.monotonic() - OLDEST
+    for name, one in list(estate.memories.items()):
+        if isinstance(one, Remembered) and one.taken < oldest:
+            estate.memories.pop(name, None)
+
+
+def _state_plan(settings: Settings, directory: Path, estate: Estate) -> Plan:
+    every = settings.state_interval
+    return Plan(
+        StateFile.name, c.EXPORTER, Schedule(min(every, _STATE_LOOK), STATE_DEADLINE),
+        f"{directory} {every}",
+        lambda: StateFile(
+            directory, estate.memories, estate.recalled, estate.clock,
+            # A little less: what is remembered comes on its own beat.
+            every=every * 0.9, boot=this_boot(),
+        ),
+        last=True,
+    )  # fmt: skip
+
+
+def build(one: Plan) -> Source:
+    """Return the source of a plan, not yet read. Raises `ConfigError`."""
+    try:
+        return one.make()
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"source {one.name}: {error}") from None

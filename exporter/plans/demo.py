@@ -1,0 +1,179 @@
+"""Plans for a made-up node: real readers over a fake fabric, fake GPUs and fake servers."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import threading
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from exporter import catalogue as c
+from exporter.clock import Clock
+from exporter.config import (
+    ConfigError,
+    ServerSettings,
+    Settings,
+)
+from exporter.isolate import Remembers
+from exporter.objectives import read_inference
+from exporter.plans import plan
+from exporter.plans.estate import Estate, Plan, Planner
+from exporter.runner import Schedule
+from exporter.samples import Item, Released, Sample, Source
+
+if TYPE_CHECKING:
+    from exporter.demo import Demo
+
+
+class _DemoDriver:
+    """Moves the demo's model along with time: a source that brings no samples."""
+
+    name = "demo"
+    group = c.EXPORTER
+
+    def __init__(self, demo: Demo, clock: Clock) -> None:
+        self._demo = demo
+        self._clock = clock
+        self._last = clock.monotonic()
+
+    def read(self) -> Iterable[Sample]:
+        now = self._clock.monotonic()
+        self._demo.step(now - self._last)
+        self._last = now
+        return ()
+
+    def close(self) -> None:
+        pass
+
+
+class Lent:
+    """A source in this process that can let go of its driver, as one in a child can.
+
+    `make` takes what a predecessor remembered; `memories` keeps that by name. `release` may be
+    called from any thread.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        group: str,
+        make: Callable[[object], Source],
+        clock: Clock,
+        memories: MutableMapping[str, Any],
+    ) -> None:
+        self.name = name
+        self.group = group
+        self._make = make
+        self._clock = clock
+        self._memories = memories
+        self._turn = threading.Lock()
+        self._source: Source | None = None
+        self._released_until = 0.0
+
+    def read(self) -> Iterable[Item]:
+        """Read the source, making it if need be. Raises `Released`, and what the source raises."""
+        with self._turn:
+            left = self._released_until - self._clock.monotonic()
+            if left > 0:
+                raise Released(left)
+            if self._source is None:
+                self._source = self._make(self._memories.get(self.name))
+            return list(self._source.read())
+
+    def release(self, seconds: float) -> bool:
+        """Close the source, and read nothing for so long; another one goes on where it was."""
+        with self._turn:
+            self._released_until = self._clock.monotonic() + seconds
+            self._close()
+        return True
+
+    def close(self) -> None:
+        """Close the source."""
+        with self._turn:
+            self._close()
+
+    def _close(self) -> None:
+        source, self._source = self._source, None
+        if source is None:
+            return
+        if isinstance(source, Remembers):
+            self._memories[self.name] = source.memory()
+        source.close()
+
+
+def _on_fake_driver(one: Plan, settings: Settings, demo: Demo, estate: Estate) -> Plan:
+    """Let the NVML source read the demo's GPUs, in this process: no library, no child."""
+    if one.name != "nvml":
+        return one
+    nvml = settings.sources.nvml
+
+    def make(memory: object) -> Source:
+        from exporter.sources.nvml import NvmlSource
+
+        return NvmlSource(
+            budget=nvml.deadline, expected=nvml.expected,
+            detail=nvml.detail or bool(settings.compat), links=nvml.links,
+            processes=nvml.processes, root=settings.root, memory=memory,
+            driver=demo.gpu_driver(), clock=estate.clock,
+        )  # fmt: skip
+
+    return replace(one, make=lambda: Lent("nvml", c.GPU, make, estate.clock, estate.memories))
+
+
+@contextlib.contextmanager
+def demo_plans() -> Iterator[Planner]:
+    """Give plans for a made-up node: real readers over a fake fabric and fake servers.
+
+    The host is the real one; GPUs, network and inference servers are made up, and so is what was
+    promised, unless the settings have an objective.
+    """
+    from exporter.demo import PROMISE, Demo
+
+    with tempfile.TemporaryDirectory(prefix="flopwatch-demo-") as folder:
+        demo = Demo(Path(folder))
+        for server in demo.page_servers:
+            threading.Thread(target=server.serve_forever, name="demo", daemon=True).start()
+        servers = tuple(
+            ServerSettings(
+                name=name,
+                url=one.url,
+                engine=one.engine,
+                gpus=one.gpus,
+                allow_destructive_read=one.engine == "llamacpp",
+            )
+            for name, one in demo.servers.items()
+        )
+        promised = read_inference(PROMISE)
+
+        def plans(settings: Settings, estate: Estate) -> list[Plan]:
+            inference = settings.sources.inference
+            if taken := demo.servers.keys() & {server.name for server in inference.servers}:
+                raise ConfigError(f"sources.inference.servers: the demo has a {min(taken)!r} too")
+            inference = inference.model_copy(
+                # Whatever real server runs on this machine is not the made-up node's.
+                update={"servers": (*inference.servers, *servers), "local": False}
+            )
+            sources = settings.sources.model_copy(update={"inference": inference})
+            made = settings.model_copy(
+                update={
+                    "root": str(demo.root), "sources": sources,
+                    # A real node's state is not the demo's to overwrite.
+                    "state_directory": None,
+                    "inference_sla": settings.inference_sla if settings.objectives else promised,
+                }
+            )  # fmt: skip
+            clock = estate.clock
+            real = [one for one in plan(settings, estate) if one.name == "host"]
+            fake = [one for one in plan(made, replace(estate, gpus=True)) if one.name != "host"]
+            driver = Plan(
+                "demo", c.EXPORTER, Schedule(1.0, 2.0), "demo", lambda: _DemoDriver(demo, clock)
+            )
+            return [*real, *(_on_fake_driver(one, made, demo, estate) for one in fake), driver]
+
+        try:
+            yield plans
+        finally:
+            demo.close()
