@@ -72,6 +72,7 @@ ROOMS = {
     # Where inference servers are looked for: finders know neither sources nor plans.
     "discovery": Room(("samples", "clock", "formats.*", "discovery.*")),
     "formats.filesd": Room(("samples",), ("yaml",)),
+    "formats.trainlog": Room(("samples", "formats.trainlog.*", "training.records")),
     "sinks": Room(("samples", "catalogue", "clock")),
     "board": Room(("samples",)),
     "runner": Room(("samples", "clock", "board")),
