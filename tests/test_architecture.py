@@ -36,6 +36,7 @@ ROOMS = {
     "clock": Room(),
     "catalogue": Room(("samples",)),
     "files": Room(),
+    "tail": Room(),
     "fetch": Room(("samples", "clock")),
     "formats": Room(("samples",)),
     "reference": Room(),
@@ -68,6 +69,7 @@ ROOMS = {
     "sources.dcgm_page": Room((*SOURCE, "dcgm.*")),
     "sources.derived": Room((*SOURCE, "derive.*")),
     "sources.discovery": Room((*SOURCE, "engines.*", "discovery.*")),
+    "sources.training_logs": Room((*SOURCE, "tail", "training.records")),
     "sources.placement": Room((*SOURCE, "discovery.*")),
     # Where inference servers are looked for: finders know neither sources nor plans.
     "discovery": Room(("samples", "clock", "formats.*", "discovery.*")),

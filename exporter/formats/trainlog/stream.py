@@ -34,6 +34,7 @@ class Flaw(NamedTuple):
     offset: int
     reason: str
     detail: str
+    number: int = 1
 
 
 class LogStream:
@@ -54,7 +55,6 @@ class LogStream:
     ) -> None:
         self.parser = parser
         self.flaws: list[Flaw] = []
-        self.skipped_lines = 0
         self._words = words(family)
         self._longest = longest
         self._offset = offset
@@ -136,7 +136,6 @@ class LogStream:
         self.flaws.append(Flaw(
             self.position, "line", f"a line of more than {self._longest} bytes: passed over"
         ))  # fmt: skip
-        self.skipped_lines += 1
         self._carry, self._skipping = b"", True
 
     def _lines(self, piece: bytes) -> Iterator[tuple[int, bytes]]:
@@ -215,7 +214,6 @@ class LogStream:
                     self.position, "line",
                     f"a line of more than {self._longest} bytes: its beginning is passed over",
                 ))  # fmt: skip
-                self.skipped_lines += 1
             del parts[0]
         if partial:
             return None
@@ -226,7 +224,8 @@ class LogStream:
         nonsense, unnumbered = self.parser.take_flaws()
         self.flaws += [Flaw(offset, "nonsense", said) for said in nonsense]
         if unnumbered:
-            self.flaws.append(Flaw(offset, "unnumbered", f"{unnumbered} steps without a number"))
+            said = "a step without a number: state logging_steps"
+            self.flaws.append(Flaw(offset, "unnumbered", said, unnumbered))
 
 
 def words(family: str) -> tuple[bytes, ...]:
