@@ -357,6 +357,7 @@ class ServingSettings(_Timed):
         "5m",
         "1h",
     )
+    refresh: Duration = Field(default="10s", ge=1.0, le=60.0)  # type: ignore[assignment]
 
 
 _LOG_NAMES = frozenset({"file", "folder", "job", "pod", "namespace", "container"})
