@@ -38,7 +38,7 @@ ROOMS = {
     "files": Room(),
     "fetch": Room(("samples", "clock")),
     "formats": Room(("samples",)),
-    "reference": Room(),
+    "reference": Room(("reference.*",)),
     "client": Room(),
     "engines": Room(("samples", "catalogue", "engines.*"), ("yaml",)),
     "derive": Room(("samples", "catalogue", "reference.*", "derive.*")),
@@ -46,6 +46,7 @@ ROOMS = {
     "derive.training": Room(
         ("samples", "catalogue", "reference.*", "derive.*", "objectives", "training.*")
     ),
+    "derive.flops": Room(("reference.*", "derive.*", "training.records")),
     "derive.compat": Room(("samples", "catalogue", "foreign", "derive.*")),
     "foreign": Room(("samples",)),
     "xids": Room(("samples", "catalogue", "formats.*", "reference.*")),
