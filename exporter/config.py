@@ -12,6 +12,7 @@ import difflib
 import ipaddress
 import os
 import re
+import string
 from collections.abc import Callable, Hashable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -383,6 +384,61 @@ class ServingSettings(_Timed):
     refresh: Duration = Field(default="10s", ge=1.0, le=60.0)  # type: ignore[assignment]
 
 
+_LOG_NAMES = frozenset({"file", "folder", "job", "pod", "namespace", "container"})
+
+
+class LogSettings(_Section):
+    """Log files of training jobs."""
+
+    path: PathText
+    run: str | None = Field(default=None, min_length=1, max_length=128)
+    framework: Literal[
+        "auto", "megatron", "nemo", "torchtitan", "transformers", "deepspeed", "composer",
+        "nanotron", "maxtext", "plain",
+    ] = "auto"  # fmt: skip
+    rank: int | None = Field(default=None, ge=0, le=1_000_000)
+    logging_steps: int | None = Field(default=None, ge=1, le=1_000_000)
+    tokens_per_second: Literal["run", "gpu"] | None = None
+
+    @field_validator("path")
+    @classmethod
+    def _is_absolute(cls, value: str) -> str:
+        if not value.startswith("/"):
+            raise ValueError("an absolute path is wanted (below root); * and ? may be used")
+        return value
+
+    @field_validator("run")
+    @classmethod
+    def _has_known_parts(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        if not value.isprintable():
+            raise ValueError("printable characters are wanted")
+        known = ", ".join(f"{{{name}}}" for name in sorted(_LOG_NAMES))
+        try:
+            parts = list(string.Formatter().parse(value))
+        except ValueError as error:
+            raise ValueError(f"{error}; {known} stand for parts of the path") from None
+        for _, name, spec, conversion in parts:
+            if name is not None and (name not in _LOG_NAMES or spec or conversion):
+                raise ValueError(f"{{{name}}} is none of {known}")
+        return value
+
+
+class LogsSettings(_Timed):
+    """Logs of training jobs that are followed."""
+
+    interval: Duration = Field(default="2s", ge=0.1, le=3600)  # type: ignore[assignment]
+    max_files: int = Field(default=256, ge=1, le=10_000)
+    files: Annotated[tuple[LogSettings, ...], BeforeValidator(_list)] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_form(cls, document: object) -> object:
+        """Take a list for that of the files."""
+        return {"files": document} if isinstance(document, list | tuple) else document
+
+
 class SourcesSettings(_Section):
     """All sources."""
 
@@ -396,6 +452,7 @@ class SourcesSettings(_Section):
     process: ProcessSettings = ProcessSettings()
     inference: InferenceSettings = InferenceSettings()
     serving: ServingSettings = ServingSettings()
+    logs: LogsSettings = LogsSettings()
 
 
 Precision = Literal["fp64", "fp64_tensor", "fp32", "tf32", "bf16", "fp16", "fp8", "fp4", "int8"]
