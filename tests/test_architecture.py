@@ -72,6 +72,9 @@ ROOMS = {
     # Where inference servers are looked for: finders know neither sources nor plans.
     "discovery": Room(("samples", "clock", "formats.*", "discovery.*")),
     "formats.filesd": Room(("samples",), ("yaml",)),
+    # What jobs write for other tools: turned into records, one encoding and one table of names.
+    "formats.tags": Room(("samples", "training.*")),
+    "formats.otlp": Room(("samples", "training.*", "formats.tags", "formats.protobuf")),
     "sinks": Room(("samples", "catalogue", "clock")),
     "board": Room(("samples",)),
     "runner": Room(("samples", "clock", "board")),
