@@ -20,7 +20,6 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -225,17 +224,11 @@ def _told(resource: Resource, memory: Memory) -> Iterator[Record]:
             stream = known.stream = Stream(run, attempt=attempt, rank=stream.rank)
         if number == stream.last:
             continue
-        sound = {one: value for one, value in values.items() if _sound(one, value)}
+        sound = {one: value for one, value in values.items() if tags.sound(one, value)}
         for one in values.keys() - sound.keys():
             if len(memory.nonsense) < _MOST_NONSENSE:
                 memory.nonsense.append(f"{run}: step {number}: {one} = {values[one]:g}")
         yield from stream.tell(number, Reading(sound, "", ()), wall)
-
-
-def _sound(quantity: str, value: float) -> bool:
-    if not math.isfinite(value):
-        return quantity in ("loss", "gradient_norm")
-    return value >= 0 or quantity in ("loss", "learning_rate")
 
 
 def _steps(

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from exporter.training.records import PHASES, Facts, Record, Scope, Step
@@ -195,6 +195,12 @@ def known(name: str) -> bool:
     return found is not None and found[2].field != ""
 
 
+def fact(name: str) -> bool:
+    """Tell whether a name is that of something that stays the same over a run."""
+    found = _find(name)
+    return found is not None and found[2].field in FACTS
+
+
 def _find(name: str) -> tuple[int, str, Tag] | None:
     if (found := _KNOWN.get(name)) is not None:
         return found
@@ -226,14 +232,15 @@ def read(values: Mapping[str, float]) -> Reading:
         rank, writer, (_, field, scale) = found
         framework = framework or writer
         number = value * scale
-        if not _sound(field, number):
+        if not sound(field, number):
             nonsense.append(f"{name} = {value:g}")
         elif field not in best or rank < best[field][0]:
             best[field] = rank, number
     return Reading({field: one for field, (_, one) in best.items()}, framework, tuple(nonsense))
 
 
-def _sound(field: str, number: float) -> bool:
+def sound(field: str, number: float) -> bool:
+    """Tell whether a quantity can be that."""
     if not math.isfinite(number):
         return field in _MAY_DIVERGE
     if field == "flops" and number > _MOST_FLOPS:
@@ -278,6 +285,11 @@ class Stream:
         reading = read(values)
         self.nonsense += (f"step {number}: {one}" for one in reading.nonsense)
         return self.tell(number, reading, wall)
+
+    def facts(self, values: Mapping[str, float]) -> list[Record]:
+        """Return what names and values say of the run as a whole, if it is new."""
+        reading = read(values)
+        return list(self._facts_of(dict(reading.values), reading.framework))
 
     def tell(self, number: int, reading: Reading, wall: float | None) -> list[Record]:
         """Return a step, and facts where there are new ones."""
@@ -367,55 +379,64 @@ _STEP_FIELDS = frozenset(one.name for one in dataclasses.fields(Step)) - {
 class Sheet:
     """Collects values that come one by one, until all of a step number are there.
 
-    A number is complete when a higher one was told of; `last` says when nothing more will come for
-    the highest. Values of one name and number: the first counts (the HF Trainer writes its totals
-    once more at the end). Lower numbers than those already taken are a restart, for the caller to
-    see: `behind`.
+    A number is complete when a higher one was told of. Of values of one name and number the first
+    counts: the HF Trainer writes its totals once more at the end. A name that comes with a lower
+    number than before is a restart, which `put` tells by `False`; what comes for a number that is
+    complete is too late, and passed over. `most` numbers are kept open.
     """
 
     def __init__(self, most: int = 4096) -> None:
         self._open: dict[int, dict[str, float]] = {}
         self._walls: dict[int, float] = {}
         self._most = most
+        self.last: dict[str, int] = {}
         self.taken = -1
 
-    def behind(self, number: int) -> bool:
-        """Tell whether a number is lower than one that is complete already."""
-        highest = max(self._open, default=-1)
-        return number < highest or number <= self.taken
-
-    def put(self, number: int, name: str, value: float, wall: float | None) -> None:
-        """Note a value; beyond the limit of numbers the oldest are forgotten."""
-        values = self._open.setdefault(number, {})
-        values.setdefault(name, value)
+    def put(self, number: int, name: str, value: float, wall: float | None) -> bool:
+        """Note a value; `False` if it belongs to another attempt, and was not noted."""
+        if number < self.last.get(name, -1):
+            return False
+        self.last[name] = number
+        if number <= self.taken:
+            return True
+        self._open.setdefault(number, {}).setdefault(name, value)
         if wall is not None:
             self._walls[number] = max(wall, self._walls.get(number, wall))
         if len(self._open) > self._most:
             oldest = min(self._open)
             del self._open[oldest]
             self._walls.pop(oldest, None)
+        return True
 
     def take(
         self, below: int | None = None, *, last: bool = False
     ) -> Iterator[tuple[int, Mapping[str, float], float | None]]:
-        """Yield number, values and time of all that are complete, lowest first, and forget them.
+        """Yield number, values and time of what is complete, lowest first, and forget it.
 
-        `below` names the number from which on nothing is; without it the highest is not complete.
+        Without `below` the highest number is not complete, unless it is the `last`.
         """
-        if not self._open:
-            return
-        limit = max(self._open) if below is None else below
+        limit = self.highest if below is None else below
         for number in sorted(self._open):
             if last or number < limit:
-                self.taken = max(self.taken, number)
+                self.taken = number
                 yield number, self._open.pop(number), self._walls.pop(number, None)
+
+    def plain(self) -> list[object]:
+        """Return what is to be remembered, as JSON can hold it."""
+        open_ = [[step, values, self._walls.get(step)] for step, values in self._open.items()]
+        return [self.taken, self.last, open_]
+
+    def restore(self, plain: Any) -> None:
+        """Go on where another sheet was. Raises `TypeError` or `ValueError` for nonsense."""
+        taken, last, open_ = plain
+        self.taken = int(taken)
+        self.last = {str(name): int(step) for name, step in last.items()}
+        for step, values, wall in open_[: self._most]:
+            self._open[int(step)] = {str(name): float(value) for name, value in values.items()}
+            if wall is not None:
+                self._walls[int(step)] = float(wall)
 
     @property
     def highest(self) -> int:
-        """The highest number that was told of and not taken, -1 if there is none."""
+        """The highest number that is open, -1 if none is."""
         return max(self._open, default=-1)
-
-
-def names(tags: Iterable[str]) -> list[str]:
-    """Return those names that mean something here."""
-    return [name for name in tags if known(name)]
