@@ -359,6 +359,46 @@ class ServingSettings(_Timed):
     refresh: Duration = Field(default="10s", ge=1.0, le=60.0)  # type: ignore[assignment]
 
 
+RunName = Annotated[str, Field(min_length=1, max_length=128)]
+"""What a training run is called."""
+
+
+class TrainingFilesSettings(_Rated):
+    """A directory in which training jobs leave what they write for other tools."""
+
+    path: PathText
+    kind: Literal["auto", "tensorboard", "trainer_state", "mlflow", "wandb", "textfile"] = "auto"
+    run: RunName | None = None
+    name: Name | None = None
+    enabled: bool = True
+
+    @field_validator("path")
+    @classmethod
+    def _is_absolute(cls, value: str) -> str:
+        if not value.startswith("/"):
+            raise ValueError("an absolute path is wanted")
+        return value
+
+
+class TrainingPageSettings(_Section):
+    """A page of metrics that a training job itself shows."""
+
+    url: str
+    run: RunName | None = None
+    name: Name | None = None
+    enabled: bool = True
+    interval: Duration = Field(default="5s", ge=0.1, le=3600)  # type: ignore[assignment]
+    timeout: Duration = Field(default="2s", ge=0.05, le=600)  # type: ignore[assignment]
+    token_file: PathText | None = None
+    ca_file: PathText | None = None
+    insecure_skip_verify: bool = False
+
+    @field_validator("url")
+    @classmethod
+    def _is_http(cls, value: str) -> str:
+        return page_url(value)
+
+
 class SourcesSettings(_Section):
     """All sources."""
 
@@ -372,6 +412,8 @@ class SourcesSettings(_Section):
     process: ProcessSettings = ProcessSettings()
     inference: InferenceSettings = InferenceSettings()
     serving: ServingSettings = ServingSettings()
+    training_files: Annotated[tuple[TrainingFilesSettings, ...], BeforeValidator(_list)] = ()
+    training_pages: Annotated[tuple[TrainingPageSettings, ...], BeforeValidator(_list)] = ()
 
 
 class ReloadSettings(_Section):
@@ -550,6 +592,14 @@ def _problems(error: ValidationError) -> Iterator[tuple[str, str]]:
         yield key, reason
 
 
+_LISTED: dict[str, type[BaseModel]] = {
+    "servers": ServerSettings,
+    "training_files": TrainingFilesSettings,
+    "training_pages": TrainingPageSettings,
+}
+"""What the items of lists are, by key."""
+
+
 def _suggestion(where: list[int | str]) -> str:
     """Return a hint at the key that was probably meant."""
     if len(where) == 1 and (home := home_of(str(where[0]))):
@@ -560,7 +610,7 @@ def _suggestion(where: list[int | str]) -> str:
             field = model.model_fields.get(part)
             if field is None:
                 return ""
-            model = ServerSettings if part == "servers" else field.annotation
+            model = _LISTED.get(part, field.annotation)
     near = difflib.get_close_matches(str(where[-1]), _keys(model), 1)
     return f", did you mean {near[0]!r}?" if near else ""
 

@@ -15,7 +15,7 @@ from exporter.samples import Malformed
 LONGEST = 256
 """Bytes of a line, at most."""
 
-_LINE = re.compile(rb"([0-9]{1,16}) ([-+.0-9A-Za-z]{1,32})(?: ([0-9]{1,15}))?(?: .*)?")
+_LINE = re.compile(rb"([0-9]{1,16}) ([-+.0-9A-Za-z]{1,32})(?: ([0-9]{1,15})(?: .*)?)?")
 _META = re.compile(r"(run_name|run_id|run_uuid|status|lifecycle_stage|start_time): (.*)")
 
 
