@@ -1,4 +1,4 @@
-"""Plans for those who tell of training runs."""
+"""Plans for the logs of training jobs."""
 
 from __future__ import annotations
 
@@ -11,12 +11,7 @@ from exporter.runner import Schedule
 from exporter.sources.training_logs import TrainingLogsSource, Watched
 
 
-def training_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
-    """Yield the readers of training runs."""
-    yield from _log_plans(settings, estate)
-
-
-def _log_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
+def log_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
     """Yield the reader of jobs' logs, where there are any to read."""
     logs = settings.sources.logs
     if not logs.enabled or not logs.files:
