@@ -9,6 +9,7 @@ from exporter.plans.estate import Estate, Plan
 from exporter.plans.training.files import files_plans, page_plans
 from exporter.plans.training.logs import log_plans
 from exporter.plans.training.push import push_plans
+from exporter.plans.training.ranks import rank_plans
 
 
 def training_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
@@ -17,3 +18,4 @@ def training_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
     yield from log_plans(settings, estate)
     yield from files_plans(settings, estate)
     yield from page_plans(settings, estate)
+    yield from rank_plans(settings, estate)
