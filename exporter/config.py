@@ -359,6 +359,47 @@ class ServingSettings(_Timed):
     refresh: Duration = Field(default="10s", ge=1.0, le=60.0)  # type: ignore[assignment]
 
 
+class BaselineSettings(_Section):
+    """A throughput that a run's is compared with."""
+
+    tokens_per_second_per_gpu: float = Field(gt=0, allow_inf_nan=False)
+    gpus: int = Field(ge=1, le=10_000_000)
+    kind: Literal["weak", "strong"]
+
+
+Positive = Annotated[int, Field(ge=1, le=10_000_000)]
+
+
+class TrainingRunSettings(_Section):
+    """What is stated of the training runs whose name fits a pattern."""
+
+    name: str = Field(min_length=1, max_length=128)
+    world_size: Positive | None = None
+    sequence_length: Positive | None = None
+    global_batch: Positive | None = None
+    micro_batches: Positive | None = None
+    pipeline_parallel: Positive | None = None
+    virtual_stages: Positive | None = None
+    precision: Literal["bf16", "fp16", "fp8", "fp4", "tf32", "fp32"] | None = None
+    recompute: Literal["none", "selective", "full"] | None = None
+    model: Annotated[str, Field(min_length=1, max_length=256)] | None = None
+    # `model_config` itself is what pydantic calls the options of a class.
+    model_file: PathText | None = Field(default=None, alias="model_config")
+    flops_per_token: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    baseline: BaselineSettings | None = None
+    reporter: Switch = "auto"
+    gpus: Annotated[tuple[Gpu, ...] | None, BeforeValidator(_list_or_none)] = None
+    accelerator: Annotated[str, Field(min_length=1, max_length=128)] | None = None
+
+
+class TrainingSettings(_Timed):
+    """Training runs: what is derived of them, and what is stated of some."""
+
+    # A run of eight ranks has some 150 series; a node may have 64 of them.
+    max_series: int = Field(default=20_000, ge=1, le=1_000_000)
+    runs: Annotated[tuple[TrainingRunSettings, ...], BeforeValidator(_list)] = ()
+
+
 class SourcesSettings(_Section):
     """All sources."""
 
@@ -401,6 +442,7 @@ class Settings(_Section):
     state_directory: PathText | None = None
     state_interval: Duration = Field(default="60s", ge=1, le=3600)  # type: ignore[assignment]
     sources: SourcesSettings = SourcesSettings()
+    training: TrainingSettings = TrainingSettings()
     inference_sla: Annotated[tuple[Objective, ...], _objectives(read_inference)] = ()
     training_sla: Annotated[tuple[Objective, ...], _objectives(read_training)] = ()
     sla: Annotated[tuple[Objective, ...], _objectives(read_slas)] = ()
