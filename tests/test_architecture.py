@@ -36,9 +36,10 @@ ROOMS = {
     "clock": Room(),
     "catalogue": Room(("samples",)),
     "files": Room(),
+    "tail": Room(),
     "fetch": Room(("samples", "clock")),
     "formats": Room(("samples",)),
-    "reference": Room(),
+    "reference": Room(("reference.*",)),
     "client": Room(),
     "engines": Room(("samples", "catalogue", "engines.*"), ("yaml",)),
     "derive": Room(("samples", "catalogue", "reference.*", "derive.*")),
@@ -46,6 +47,7 @@ ROOMS = {
     "derive.training": Room(
         ("samples", "catalogue", "reference.*", "derive.*", "objectives", "training.*")
     ),
+    "derive.flops": Room(("reference.*", "derive.*", "training.records")),
     "derive.compat": Room(("samples", "catalogue", "foreign", "derive.*")),
     "foreign": Room(("samples",)),
     "xids": Room(("samples", "catalogue", "formats.*", "reference.*")),
@@ -68,10 +70,12 @@ ROOMS = {
     "sources.dcgm_page": Room((*SOURCE, "dcgm.*")),
     "sources.derived": Room((*SOURCE, "derive.*")),
     "sources.discovery": Room((*SOURCE, "engines.*", "discovery.*")),
+    "sources.training_logs": Room((*SOURCE, "tail", "training.records")),
     "sources.placement": Room((*SOURCE, "discovery.*")),
     # Where inference servers are looked for: finders know neither sources nor plans.
     "discovery": Room(("samples", "clock", "formats.*", "discovery.*")),
     "formats.filesd": Room(("samples",), ("yaml",)),
+    "formats.trainlog": Room(("samples", "formats.trainlog.*", "training.records")),
     "sinks": Room(("samples", "catalogue", "clock")),
     "board": Room(("samples",)),
     "runner": Room(("samples", "clock", "board")),

@@ -14,13 +14,14 @@ from exporter import catalogue as c
 from exporter.derive.derivation import Derivation
 from exporter.derive.memory import Memory
 from exporter.derive.training import boards, efficiency, goodput, progress
-from exporter.derive.training.boards import Boards, ClockOf
+from exporter.derive.training.boards import Boards
 from exporter.derive.training.counts import Counts
-from exporter.derive.training.efficiency import Counter, Efficiency, Work
+from exporter.derive.training.efficiency import Counter, Efficiency
 from exporter.derive.training.goodput import Goodput
 from exporter.derive.training.progress import Progress
 from exporter.derive.training.run import Run
-from exporter.derive.training.stated import Accelerator, Baseline, Stated, stated_of
+from exporter.derive.training.stated import Baseline, Stated, stated_of
+from exporter.reference.accelerators import Accelerators
 from exporter.samples import Malformed, Sample, View
 from exporter.training import TrackedRun, TrainingLedger
 from exporter.training.ledger import FORGOTTEN
@@ -78,16 +79,15 @@ def training(
     count: Counter,
     *,
     statements: Sequence[Stated] = (),
-    accelerators: Sequence[Accelerator] = (),
-    clock_of: ClockOf = lambda _name, _device: None,
+    products: Accelerators = Accelerators(()),  # noqa: B008 - it does not change
+    own: Sequence[str] = (),
 ) -> Derivation:
     """Return the derivation over what the ledger keeps.
 
     `wall` turns a monotonic moment into Unix seconds; `count` counts the work of a run. What is
-    stated of runs and `accelerators` are the operator's; `clock_of` knows the clock that a
-    product's peaks belong to.
+    stated of runs is the operator's, and so are those of the `products` that are named in `own`.
     """
-    run = _Training(ledger, wall, statements, _parts(count, accelerators, clock_of))
+    run = _Training(ledger, wall, statements, _parts(count, products, own))
     return Derivation(
         name=NAME,
         group=c.TRAINING,
@@ -102,12 +102,9 @@ def training(
     )
 
 
-def _parts(
-    count: Counter, accelerators: Sequence[Accelerator], clock_of: ClockOf
-) -> tuple[Part, ...]:
+def _parts(count: Counter, products: Accelerators, own: Sequence[str]) -> tuple[Part, ...]:
     """Return the parts in the order in which they are told: where there is a cap, the last go."""
-    named = {one.name: one for one in accelerators}
-    return (Progress(), Efficiency(Boards(clock_of), count, named), Goodput())
+    return (Progress(), Efficiency(Boards(products), count, products, own), Goodput())
 
 
 _NO_MEMORY = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
@@ -216,4 +213,4 @@ class _Training:
                 yield type(one).__name__, one
 
 
-__all__ = ["NAME", "Accelerator", "Baseline", "Part", "Run", "Stated", "Work", "training"]
+__all__ = ["NAME", "Baseline", "Part", "Run", "Stated", "training"]

@@ -8,12 +8,13 @@ run has is not known.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from exporter import catalogue as c
 from exporter.derive.derivation import readings
 from exporter.derive.serving.node import Meter
+from exporter.reference.accelerators import Accelerators
 from exporter.samples import Metric, View
 
 Gpu = tuple[str, str]
@@ -35,9 +36,6 @@ INPUTS: tuple[Metric, ...] = (
     *COUNTERS,
 )
 
-ClockOf = Callable[[str, str], float | None]
-"""The clock that a product's peaks belong to, by its name and PCI device id; in hertz."""
-
 
 class Activity(NamedTuple):
     """What the GPUs of a run did over a window, as means; `None` where it is not known of all.
@@ -57,8 +55,8 @@ class Activity(NamedTuple):
 class Boards:
     """All GPUs of the node."""
 
-    def __init__(self, clock_of: ClockOf) -> None:
-        self._clock_of = clock_of
+    def __init__(self, products: Accelerators) -> None:
+        self._products = products
         self._meters: dict[tuple[str, Gpu], Meter] = {}
         self._clocks: dict[Gpu, deque[tuple[float, float]]] = {}
         self._references: dict[Gpu, float | None] = {}
@@ -76,7 +74,9 @@ class Boards:
             gpu = (sample.labels[0], sample.labels[1])
             gpus[gpu] = None
             if gpu not in self._references:
-                self._references[gpu] = self._clock_of(*[sample.labels[i] for i in at])
+                match = self._products.resolve(*[sample.labels[i] for i in at])
+                clock = None if match is None else match.accelerator.tensor_clock
+                self._references[gpu] = clock
         self._peaks = {}
         for reading in readings(view, c.GPU_PEAK_FLOPS, now):
             gpu = (reading.labels[0], reading.labels[1])

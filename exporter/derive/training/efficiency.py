@@ -8,15 +8,16 @@ the time or the peak is wrong, so it is no MFU.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Literal, NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Literal, NamedTuple
 
 from exporter import catalogue as c
+from exporter.derive.flops import Work
 from exporter.derive.training.boards import Activity, Boards, Gpu
 from exporter.derive.training.run import Run
-from exporter.derive.training.stated import Accelerator
 from exporter.derive.training.teller import MINUTE, Sums, Teller
 from exporter.derive.training.waterfall import COMPUTING, Observed, waterfall
+from exporter.reference.accelerators import Accelerators
 from exporter.samples import Metric, Sample, View
 from exporter.training.records import Facts, Profile
 
@@ -31,30 +32,6 @@ Reason = Literal[
     "above_one", "unknown_accelerator", "mixed_accelerators", "unknown_model",
     "unknown_world_size", "unknown_tokens",
 ]  # fmt: skip
-
-
-class Work(Protocol):
-    """FLOPs of training on one token by convention, and numbers of parameters."""
-
-    @property
-    def model(self) -> Mapping[str, float]:
-        """FLOPs that the model needs."""
-
-    @property
-    def hardware(self) -> Mapping[str, float]:
-        """FLOPs with those that are done twice; empty where that is not known."""
-
-    @property
-    def total_parameters(self) -> float | None:
-        """All parameters."""
-
-    @property
-    def active_parameters(self) -> float | None:
-        """Those that a token meets."""
-
-    @property
-    def trainable_parameters(self) -> float | None:
-        """Those that learn."""
 
 
 Counter = Callable[[Facts], Work]
@@ -114,15 +91,17 @@ class Pace(NamedTuple):
 class Efficiency:
     """Tells how well a run uses its GPUs. One for all runs.
 
-    `count` counts work, `accelerators` are those of the configuration, by name.
+    `count` counts work. `products` is the table of accelerators; those named in `own` are the
+    operator's: where a machine has no GPU and there is one of them, runs are taken to work on that.
     """
 
     def __init__(
-        self, boards: Boards, count: Counter, accelerators: Mapping[str, Accelerator]
+        self, boards: Boards, count: Counter, products: Accelerators, own: Sequence[str]
     ) -> None:
         self._boards = boards
         self._count = count
-        self._accelerators = accelerators
+        self._products = products
+        self._own = own
         self._works: dict[str, tuple[Facts, Work | None]] = {}
         self._observed: float | None = None
         self._alone: frozenset[str] = frozenset()
@@ -191,12 +170,12 @@ class Efficiency:
     def peaks(self, run: Run) -> _Peaks:
         """Return the peaks of one GPU of a run, or the reason that they are not known."""
         stated = run.stated.accelerator
-        if stated is not None and stated in self._accelerators:
-            return _Peaks(self._accelerators[stated].peaks)
         gpus = self.gpus(run) or self._boards.all
-        if not gpus:
-            only = list(self._accelerators.values())
-            return _Peaks(only[0].peaks) if len(only) == 1 else _Peaks({}, "unknown_accelerator")
+        if stated is None and not gpus and len(self._own) == 1:
+            stated = self._own[0]
+        if stated is not None or not gpus:
+            product = None if stated is None else self._products.find(stated)
+            return _Peaks({}, "unknown_accelerator") if product is None else _Peaks(product.peaks)
         found = self._boards.peaks(gpus)
         if not all(found):
             return _Peaks({}, "unknown_accelerator")

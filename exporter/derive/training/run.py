@@ -91,6 +91,10 @@ class Run:
                 for one in pieces
             )
         facts = merged(self.name, (stated, *pieces))
+        if facts.sequence_length is None and facts.config is not None:
+            length = facts.config.get("seq_length")  # an argument of Megatron
+            if type(length) is int and length > 0:
+                facts = dataclasses.replace(facts, sequence_length=length)
         self.world_size = _world(facts)
         self.facts = dataclasses.replace(facts, data_parallel=_data_parallel(facts))
 
