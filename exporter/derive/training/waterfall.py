@@ -165,9 +165,10 @@ def _within(seen: Observed, room: _Room) -> Iterator[Loss]:
     work = seen.mfu if seen.hfu is None else max(seen.mfu, seen.hfu)
     clock = 1.0 if seen.activity.clock is None else min(1.0, seen.activity.clock)
     if room.evidence is None:
-        # At the least the time that the work itself takes at that clock.
+        # Of the time that the work itself takes at that clock, at the least; there is only so much.
         if seen.activity.clock is not None and clock > 0:
-            yield Loss("clock", "estimated", work * (1 / clock - 1))
+            spent = min(work / clock, room.products)
+            yield Loss("clock", "estimated", spent * (1 - clock))
         return
     if seen.activity.clock is not None:
         yield Loss("clock", "counters", room.products * (1 - clock))
