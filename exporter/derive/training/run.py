@@ -222,8 +222,7 @@ class Run:
         wall = teller.latest.step.wall
         if wall is None:
             return silence
-        earlier = teller.known[-5] if len(teller.known) >= 5 else None
-        steady = earlier is not None and teller.latest.taken - earlier.taken >= MINUTE
+        steady = teller.moments >= _OFTEN and teller.latest.taken - teller.began >= MINUTE
         return silence if steady else max(silence, self.wall(now) - wall)
 
     def _is_over(self, now: float) -> bool:
@@ -296,6 +295,9 @@ class Run:
         self.counts.restore(memory)
         self._lived = bool(memory.get("lived"))
 
+
+_OFTEN = 5
+"""At so many moments, within a minute or more, a job that lives has told of steps."""
 
 _PAST = 7200.0
 """Seconds after which a run that tells nothing is no news any more."""

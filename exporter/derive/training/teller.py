@@ -220,8 +220,11 @@ class Teller:
         self.rank = rank
         self.key = reader, rank
         self.flow = Flow()
-        self.known: deque[Known] = deque(maxlen=KEPT_STEPS)
+        self.known: deque[Known] = deque(maxlen=KEPT_STEPS + 1)
         self.serial = 0
+        self.began = 0.0
+        self.moments = 0
+        """At how many different moments it told something, since `began`."""
         self.factor: float | None = None
         """What makes tokens of the run of its own, by multiplication; None: that is unknown."""
         self._last: Told | None = None
@@ -246,6 +249,8 @@ class Teller:
         """Take what is new in a track."""
         if not track.recent or track.recent[-1] is self._last:
             return
+        if not self.known:
+            self.began = track.recent[0].taken
         fresh: list[Told] = []
         for told in reversed(track.recent):
             if told is self._last:
@@ -277,19 +282,24 @@ class Teller:
 
     def _take(self, told: Told, facts: Facts, world: int | None, *, flows: bool = True) -> None:
         taken, step = told
-        former = self.known[-1].step if self.known else None
+        before = self.known[-1] if self.known else None
+        former = None if before is None else before.step
         again = former is not None and former.attempt == step.attempt
         if former is not None and not again:
             self.flow.clear()
         # Steps are counted from 0 or from 1; of a mean over more the first is a part.
         first = not again if former is not None else step.step <= step.steps
         seconds, stamped = _seconds(step, former if again else None, facts, world)
+        if stamped and seconds == 0 and (before is None or before.seconds is None):
+            seconds = None  # later it means that stamps are coarser than steps are long
         tokens, rated = _tokens(step, seconds, facts, world, stamped=stamped)
         known = Known(
             taken, step, first, seconds, tokens,
             step.samples if step.samples is not None or step.scope != "run" else batch_of(facts),
             stamped, rated,
         )  # fmt: skip
+        if before is None or taken > before.taken:
+            self.moments += 1
         self.known.append(known)
         self.serial += 1
         if flows and not first:
