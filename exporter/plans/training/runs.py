@@ -1,4 +1,4 @@
-"""Plans for those who tell of training runs."""
+"""The plan for what is derived of training runs."""
 
 from __future__ import annotations
 
@@ -15,38 +15,10 @@ from exporter.reference.models import Models, read_document
 from exporter.reference.models import load as load_models
 from exporter.runner import Schedule
 from exporter.sources.derived import DerivedSource
-from exporter.sources.training_logs import TrainingLogsSource, Watched
 from exporter.training.records import Facts
 
 
-def training_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
-    """Yield the readers of training runs, and what is derived from what they tell."""
-    yield from _log_plans(settings, estate)
-    yield from _derived_plans(settings, estate)
-
-
-def _log_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
-    """Yield the reader of jobs' logs, where there are any to read."""
-    logs = settings.sources.logs
-    if not logs.enabled or not logs.files:
-        return
-    watched = tuple(
-        Watched(
-            one.path, one.run, one.framework, one.rank, one.logging_steps, one.tokens_per_second
-        )
-        for one in logs.files
-    )
-    kept = remembering(settings, estate)
-    yield Plan(
-        "logs", c.TRAINING, Schedule(logs.interval, logs.deadline, logs.max_series),
-        f"{settings.root} {logs!r} {settings.state_directory} {settings.state_interval}",
-        lambda: TrainingLogsSource(
-            watched, estate.training, estate.clock, settings.root, max_files=logs.max_files, **kept
-        ),
-    )  # fmt: skip
-
-
-def _derived_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
+def runs_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
     """Yield the derivation; without a run it has nothing to do."""
     told, clock = settings.training, estate.clock
     if not told.enabled:
