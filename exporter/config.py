@@ -104,6 +104,15 @@ def _rate(value: object) -> object:
     return float(number)
 
 
+def _work(value: object) -> object:
+    """Return operations for a token; YAML takes 5e10 for text."""
+    if isinstance(value, str) and (match := _RATE.fullmatch(value.strip())) is not None:
+        return float(match[1]) * _RATES[match[2]]
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    raise ValueError(f"a number such as 5e10 or 50G is wanted, not {_shown(value)}")
+
+
 Rate = Annotated[float, BeforeValidator(_rate)]
 """Operations or bytes a second, written as a number or with G, T, P or E behind it."""
 
@@ -410,7 +419,9 @@ class TrainingRunSettings(_Section):
     model: Annotated[str, Field(min_length=1, max_length=256)] | None = None
     # `model_config` itself is what pydantic calls the options of a class.
     model_file: PathText | None = Field(default=None, alias="model_config")
-    flops_per_token: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    flops_per_token: (
+        Annotated[float, BeforeValidator(_work), Field(gt=0, allow_inf_nan=False)] | None
+    ) = None
     baseline: BaselineSettings | None = None
     reporter: Switch = "auto"
     gpus: Annotated[tuple[Gpu, ...] | None, BeforeValidator(_list_or_none)] = None

@@ -346,7 +346,7 @@ def test_a_profile_tells_of_communication_too_while_it_is_young() -> None:
     lab.run(Step(run="a", step=n, seconds=2.0) for n in range(1, 20))
     overlap = lab.get(c.TRAIN_COMMUNICATION_OVERLAP_RATIO, "a", "profiled")
     assert overlap == pytest.approx(0.72, abs=0.002)
-    lab.run((Step(run="a", step=n, seconds=200.0) for n in range(20, 50)))
+    lab.run(Step(run="a", step=n, seconds=200.0) for n in range(20, 50))
     assert lab.get(c.TRAIN_COMMUNICATION_OVERLAP_RATIO, "a", "profiled") is None
 
 

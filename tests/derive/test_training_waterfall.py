@@ -132,11 +132,10 @@ parts = st.floats(0, 50)
 
 @st.composite
 def _profiles(draw: st.DrawFn) -> Profile:
-    made = profile(
+    return profile(
         matmul=draw(parts), bound=draw(parts), idle=draw(parts), exposed=draw(parts),
         copies=draw(parts),
     )  # fmt: skip
-    return made
 
 
 @settings(max_examples=400, deadline=None)

@@ -17,8 +17,12 @@ def training_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
 
     Raises `ConfigError`.
     """
-    yield from push_plans(settings, estate)
-    yield from log_plans(settings, estate)
-    yield from files_plans(settings, estate)
-    yield from page_plans(settings, estate)
-    yield from runs_plans(settings, estate)
+    readers = [
+        *push_plans(settings, estate),
+        *log_plans(settings, estate),
+        *files_plans(settings, estate),
+        *page_plans(settings, estate),
+    ]
+    yield from readers
+    if readers:  # else there is nobody who could tell of a run
+        yield from runs_plans(settings, estate)
