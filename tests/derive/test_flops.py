@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import re
+from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +22,7 @@ from exporter.derive.flops import (
 from exporter.reference.megatron import read_arguments
 from exporter.reference.models import load, read_config
 from exporter.training.records import Facts
-from tests.derive.published import MODELS
+from tests.derive.published import MODELS, ROWS, unreproduced
 
 TABLE = load()
 OURS = {
@@ -363,3 +366,30 @@ def test_what_cannot_be_counted_is_refused_with_the_reason(
 ) -> None:
     with pytest.raises(ValueError, match=said):
         count(Facts(run="a", **facts), TABLE)
+
+
+# ---------------------------------------------------------------- the documentation
+
+
+def test_the_table_of_the_documentation_is_what_is_computed() -> None:
+    """Each row: GFLOP per token by convention, their disagreement, and full recomputation."""
+    text = (Path(__file__).parent.parent.parent / "docs/training.md").read_text("utf-8")
+    rows = re.findall(r"^\| ([\w.-]+), ([0-9]+) \| (.*) \|$", text, re.MULTILINE)
+    assert len(rows) == 7
+    for name, length, cells in rows:
+        shape = TABLE.resolve(name)
+        assert shape is not None
+        one = Task(shape=shape, sequence_length=int(length), recompute="full")
+        giga = {key: token_flops(one, key) / 1e9 for key in TOLD}
+        told = [f"{giga[key]:,.1f}" for key in ("causal", "full", "palm", "6n")]
+        told.append(f"{giga['palm'] / giga['causal'] - 1:+.0%}")
+        told.append(f"{hardware_flops(one, 'causal') / 1e9:,.1f}")
+        assert cells.split(" | ") == told, name
+
+
+def test_the_documentation_tells_how_many_rows_are_reproduced() -> None:
+    text = (Path(__file__).parent.parent.parent / "docs/training.md").read_text("utf-8")
+    counted = Counter(row["group"] for row in ROWS if unreproduced(row) is None)
+    assert f"computes {counted.total()} published rows" in text
+    for group, name in (("llm-foundry-mpt", "of\nllm-foundry"), ("megatron-bridge", "of Mega")):
+        assert f"{counted[group]} {name}" in text
