@@ -1259,6 +1259,34 @@ SLA_GOODPUT_UPPER_REQUESTS_PER_SECOND = Metric(
 _RUN = ("run",)
 _RANK = ("run", "rank")
 
+# Logs of jobs: how they are read. `run` is empty for files that have not told of a step yet.
+
+TRAIN_LOG_FILES = Metric(
+    "train_log_files", "gauge", "Log files that are followed.",
+    (), TRAINING, stability="experimental",
+)  # fmt: skip
+TRAIN_LOG_BYTES_TOTAL = Metric(
+    "train_log_bytes_total", "counter", "Bytes of the run's logs that were read.",
+    _RUN, TRAINING, "bytes", "experimental",
+)  # fmt: skip
+TRAIN_LOG_LINES_TOTAL = Metric(
+    "train_log_lines_total", "counter",
+    "Lines of the run's logs that told something of it; the others are not counted.",
+    _RUN, TRAINING, stability="experimental",
+)  # fmt: skip
+TRAIN_LOG_LAG_BYTES = Metric(
+    "train_log_lag_bytes", "gauge",
+    "Bytes of the run's logs that were written and not taken yet, an unfinished line included.",
+    _RUN, TRAINING, "bytes", "experimental",
+)  # fmt: skip
+TRAIN_LOG_SKIPPED_BYTES_TOTAL = Metric(
+    "train_log_skipped_bytes_total", "counter",
+    "Bytes of the run's logs that were passed over, because they were written faster than read.",
+    _RUN, TRAINING, "bytes", "experimental",
+)  # fmt: skip
+
+# Runs.
+
 TRAIN_RUN_INFO = Metric(
     "train_run_info", "info",
     "A training run: scope is `run` where this node tells the numbers of the whole run,"
@@ -1594,6 +1622,20 @@ TRAIN_RECORDS_REFUSED_TOTAL = Metric(
     "train_records_refused_total", "counter",
     "Records about runs that were not kept: nonsense, or beyond a limit.",
     ("reader", "reason"), TRAINING, stability="experimental",
+)  # fmt: skip
+
+# ---------------------------------------------------------------- exporter: what jobs push
+
+FLOPWATCH_PUSH_RECORDS_TOTAL = Metric(
+    "flopwatch_push_records_total", "counter",
+    "Records of training runs that were pushed (push, otlp), by outcome: new, known (told before),"
+    " refused.",
+    ("reader", "outcome"), EXPORTER, stability="experimental",
+)  # fmt: skip
+FLOPWATCH_PUSH_ANSWERS_TOTAL = Metric(
+    "flopwatch_push_answers_total", "counter",
+    "Answers to pushes, by HTTP status.",
+    ("status",), EXPORTER, stability="experimental",
 )  # fmt: skip
 
 # ---------------------------------------------------------------- exporter: the daemon itself
