@@ -23,7 +23,8 @@ def main() -> None:
         now = time.time()
         stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now))
         line = (
-            f"[rank0]:[titan] {stamp},{int(now % 1 * 1000):03} - root - INFO - step: {step:2}  loss: {10 / step:8.4f}"
+            f"[rank0]:[titan] {stamp},{int(now % 1 * 1000):03} - root - INFO - step: {step:2}"
+            f"  loss: {10 / step:8.4f}"
             "  memory: 30.99GiB(32.62%)  tps: 7,034  tflops: 407.35  mfu: 41.19%\n"
             f"some other line about step {step} that means nothing to anybody\n"
         ).encode()

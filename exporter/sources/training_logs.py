@@ -9,6 +9,7 @@ other; `train_log_lag_bytes` tells what has not been read yet.
     train_log_lag_bytes{run="llama"} 0
     train_log_skipped_bytes_total{run="llama"} 0
     train_log_files 3
+    train_extreme_rank_step_seconds{run="llama",rank="8",extreme="fastest"} 3.45308
 """
 
 from __future__ import annotations
@@ -156,6 +157,7 @@ class TrainingLogsSource:
         self._runs: dict[str, _Run] = {}
         self._kept: Mapping[str, Any] = {}
         self._kept_facts: Mapping[str, Any] = {}
+        self._extremes: dict[str, tuple[float, dict[str, tuple[int, float]]]] = {}
         self._round: float | None = None
         self._kept_at = 0.0
         self._look_at = -math.inf
@@ -330,6 +332,7 @@ class TrainingLogsSource:
                 idle = sorted(self._runs.keys() - used, key=lambda n: self._runs[n].used)
                 for former in idle[: len(self._runs) - 2 * _RUNS]:
                     del self._runs[former]
+                    self._extremes.pop(former, None)
             run = self._runs[name] = _Run()
         run.used = now
         return run
@@ -415,6 +418,9 @@ class TrainingLogsSource:
                 else record
                 for record in records
             ]
+        if extremes := one.stream.parser.extremes:
+            one.stream.parser.extremes = {}
+            self._extremes[one.run] = now, extremes
         if stepped:
             run.steps += 1
         elif not (run.steps or one.certain):
@@ -470,6 +476,10 @@ class TrainingLogsSource:
             for name, run in self._runs.items()
             if name == "" or (run.steps and (name in followed or now - run.used < OLDEST))
         ]
+        for name, (told, extremes) in self._extremes.items():
+            if name in shown and now - told < _RETELL:
+                for extreme, (rank, seconds) in extremes.items():
+                    yield c.TRAIN_EXTREME_RANK_STEP_SECONDS(seconds, name, str(rank), extreme)
         for name in shown[: _RUNS + 1]:
             run = self._runs[name]
             yield c.TRAIN_LOG_BYTES_TOTAL(run.read, name)
