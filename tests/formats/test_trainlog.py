@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+import re
 import subprocess
 import sys
 import time
@@ -464,6 +465,25 @@ def test_trainer_with_its_logging_steps_stated() -> None:
     assert [s.seconds for s in found] == pytest.approx([span / 10 for span in spans])
     assert found[0].gradient_norm == 0.8433
     assert found[0].learning_rate == 0.0009
+
+
+def test_trainer_with_its_bars() -> None:
+    """A real log of Transformers 5.19: seven steps a line, evaluations with bars of their own."""
+    log = stream()
+    data = (LOGS / "hf-trainer-5.19-bars.log").read_bytes()
+    found = steps(log.feed(data) + log.rest())
+    assert [s.step for s in found] == list(range(7, 99, 7))
+    assert [s.steps for s in found] == [1, *[7] * 13]
+    assert {s.tokens for s in found[1:]} == {64.0}  # four samples of 16 tokens
+    # 0.8915 s to 1.763 s; an evaluation of 3.862 s between 4.346 s and 9.947 s
+    runtimes = dict(
+        re.findall(r"'epoch': '(0\.\d+)'.{1,60}'train_runtime': '([\d.]+)'", data.decode())
+    )
+    spans = [float(runtimes["0.14"]) - float(runtimes["0.07"])]
+    spans.append(float(runtimes["0.35"]) - float(runtimes["0.28"]) - 3.862)
+    assert [found[1].seconds, found[4].seconds] == pytest.approx([span / 7 for span in spans])
+    assert [s.loss for s in found[:3]] == [4.859, 4.859, 4.856]
+    assert log.flaws == []
 
 
 def test_axolotl_with_its_logging_steps_stated() -> None:
