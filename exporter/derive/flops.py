@@ -239,7 +239,7 @@ def _weights(shape: ModelShape, rule: Convention) -> float:
         case "active":
             return shape.active_parameters
         case "unembedded":
-            return shape.active_parameters - shape.lookup
+            return shape.unembedded
         case "multiplied":
             return shape.multiplied
     return shape.active

@@ -60,9 +60,7 @@ def test_parameters_are_counted_exactly(name: str) -> None:
     shape, right = read_config(MODELS[name]["config"]), MODELS[name]["expected"]
     assert shape.parameters == right["total_params"]
     assert shape.active_parameters == right["active_params"]
-    assert (
-        shape.active_parameters - shape.lookup == right["active_params_excluding_input_embedding"]
-    )
+    assert shape.unembedded == right["active_params_excluding_input_embedding"]
     assert shape.head == right["input_embedding_params"]
     assert shape.router == right["router_params"]
     assert shape.active == right["matmul_params_per_token_incl_lm_head"]
@@ -466,7 +464,8 @@ def test_the_table_of_the_documentation_is_what_is_computed() -> None:
 
 def test_the_documentation_tells_how_many_rows_are_reproduced() -> None:
     text = (Path(__file__).parent.parent.parent / "docs/training.md").read_text("utf-8")
-    counted = Counter(row["group"] for row in ROWS if unreproduced(row) is None)
+    dev = [row for row in ROWS if row["file"] == "mfu-tables-dev.json"]
+    counted = Counter(row["group"] for row in dev if unreproduced(row) is None)
     assert f"computes {counted.total()} published rows" in text
     for group, name in (("llm-foundry-mpt", "of\nllm-foundry"), ("megatron-bridge", "of Mega")):
         assert f"{counted[group]} {name}" in text
