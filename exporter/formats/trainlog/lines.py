@@ -63,11 +63,12 @@ class Timer(NamedTuple):
     high: float
 
 
-class Straggler(NamedTuple):
-    """What Megatron's straggler detection says of one rank: `values` as `Step` has them."""
+class Extreme(NamedTuple):
+    """The fastest or the slowest rank that Megatron's straggler detection names, anywhere."""
 
+    slowest: bool
     rank: int
-    values: Mapping[str, float]
+    seconds: float
 
 
 class Note(NamedTuple):
@@ -126,7 +127,7 @@ Found = (
     StepLine
     | Heading
     | Timer
-    | Straggler
+    | Extreme
     | Note
     | Told
     | Argument
@@ -387,22 +388,15 @@ def _sizes(text: str) -> Iterator[Found]:
     yield Told("megatron", {name: size for name, size in facts.items() if size > 0})
 
 
-_STRAGGLER = re.compile(r"\b(M[nx])(\w{1,8})/Rnk: ([\d.]{1,20})(ms|TF)/(\d{1,7})\b")
+_STRAGGLER = re.compile(r"\b(Mn|Mx)Rtt/Rnk: ([\d.]{1,20})ms/(\d{1,7})\b")
 
 
 def _straggler(text: str) -> Iterator[Found]:
-    """Yield time and FLOP/s of the ranks that Megatron's straggler line names."""
-    by_rank: dict[int, dict[str, float | None]] = {}
-    for _, what, value, unit, rank in _STRAGGLER.findall(text):
-        about = by_rank.setdefault(int(rank), {})
-        if what == "Rtt" and unit == "ms":
-            about["seconds"] = (number(value) or 0) / 1e3
-        elif what == "Etpt" and unit == "TF":
-            about["flops"] = (number(value) or 0) * _TERA
-    for rank, values in by_rank.items():
-        good, _ = sensible(values)
+    """Yield the time of a step of the fastest and of the slowest rank."""
+    for which, value, rank in _STRAGGLER.findall(text):
+        good, _ = sensible({"seconds": (number(value) or 0) / 1e3})
         if good:
-            yield Straggler(rank, good)
+            yield Extreme(which == "Mx", int(rank), good["seconds"])
 
 
 # ---------------------------------------------------------------- NeMo, nanotron, torchtitan

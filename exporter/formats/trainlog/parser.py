@@ -16,11 +16,11 @@ from exporter.formats.trainlog.lines import (
     Arguments,
     Bar,
     Evaluated,
+    Extreme,
     Found,
     Heading,
     Note,
     StepLine,
-    Straggler,
     Summary,
     Timer,
     Told,
@@ -211,6 +211,8 @@ class LogParser:
     of the `run` or of one `gpu`; without it they count as unknown.
 
     `nonsense` holds what was left out, `unnumbered` counts steps without a number, until taken.
+    `extremes` are the fastest and the slowest rank of the run and their time of a step, as named
+    last. `bars` is false where progress bars cannot be trusted to stand beside what they belong to.
     """
 
     def __init__(
@@ -230,6 +232,7 @@ class LogParser:
         self.nonsense: list[str] = []
         self.unnumbered = 0
         self.matched = 0
+        self.extremes: dict[str, tuple[int, float]] = {}
         self._writer = writer
         self._rank = rank
         self._family = family
@@ -242,7 +245,7 @@ class LogParser:
         self._block: _Block | None = None
         self._bridge: StepLine | None = None
         self._unnumbered: tuple[StepLine, Stamp | None] | None = None
-        self._bars = True
+        self.bars = True
         self._arguments: dict[str, str] | None = None
         self._voice = ""
         self._sums: dict[str, float] = {}
@@ -308,8 +311,8 @@ class LogParser:
                 return records
             case Timer():
                 return self._timer(found, when)
-            case Straggler():
-                return self._straggler(found, when)
+            case Extreme():
+                self.extremes["slowest" if found.slowest else "fastest"] = found.rank, found.seconds
             case Note():
                 return self._noted(found, when)
             case Told():
@@ -475,13 +478,13 @@ class LogParser:
     def _without_number(self, line: StepLine, when: Stamp | None) -> list[Record]:
         if self._unnumbered is not None:
             # Two of them with no bar between: the output is buffered, and no bar can be trusted.
-            self._bars = False
+            self.bars = False
             self._give_up_number()
         self._lines += 1
         self._state({}, line.framework)
         if self._steps_per_line is not None:
             return self._trainer_step(self._lines * self._steps_per_line, line, when)
-        if self._bars:
+        if self.bars:
             self._unnumbered = (line, when)
         else:
             self.unnumbered += 1
@@ -610,14 +613,6 @@ class LogParser:
         elif timer.name in _FASTEST:
             draft.phases["communication"] = draft.phases.get("communication", 0.0) + timer.low
         return []
-
-    def _straggler(self, about: Straggler, when: Stamp | None) -> list[Record]:
-        """Tell of a rank that Megatron names, under the number of the step before."""
-        if self.course.last < 0:
-            return []
-        return [self._step(
-            self.course.last, self.course.name, 1, about.values, rank=about.rank, when=when
-        )]  # fmt: skip
 
     def _noted(self, note: Note, when: Stamp | None) -> list[Record]:
         if note.pending:
