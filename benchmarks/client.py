@@ -2,8 +2,8 @@
 
     .venv/bin/python benchmarks/client.py [--check] [--steps N]
 
-Timed is all that the client adds to a step: its context, five phases in it, and the numbers. Between
-steps the loop computes for 300 us in Python, so that the client's thread has to wait for the
+Timed is all that the client adds to a step: its context, five phases in it, and the numbers.
+Between steps the loop computes for 300 us in Python, so that the client's thread waits for the
 interpreter, and the loop for it, as in a real job. In the same run: two readings of the clock, and
 empty contexts in the client's place.
 

@@ -147,9 +147,10 @@ USES = {
     ("print",): ("__main__",),
 }
 
-# A guest in jobs has no collaborators: it has its own clock and one thread.
+# A guest in jobs has no collaborators: it has its own clock and one thread, and sees
+# how a script ends.
 GUESTS = ("client.*",)
-GUESTS_USE = ("time", "time.*", "threading.Thread")
+GUESTS_USE = ("time", "time.*", "threading.Thread", "SystemExit")
 
 # Rooms that turn what they are given into something else: no files, no network, no threads.
 PURE = ("formats.*", "derive.*")

@@ -110,6 +110,12 @@ class Line:
             self.close()
         return answer.status, content
 
+    def hurry(self, timeout: float) -> None:
+        """Wait no longer than so many seconds from now on."""
+        self.timeout = timeout
+        if self._open is not None and self._open[0].sock is not None:
+            self._open[0].sock.settimeout(timeout)
+
     def close(self) -> None:
         """Let go of the connection."""
         former, self._open = self._open, None

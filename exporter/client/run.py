@@ -265,8 +265,8 @@ class Run:
             own["local_ranks"] = {str(self._rank): gpu}
         if submitted is not None:
             own["submitted"] = float(submitted)
-        self.know(**facts)
         self._sender.know({"kind": "facts", "run": self._name, **own})
+        self.know(**facts)
         self._watch_for_the_end()
         if self._reports:
             if submitted is not None:
@@ -404,6 +404,11 @@ class Run:
             self.end()
         else:
             self.fail(kind.__name__)
+
+    @property
+    def dropped(self) -> int:
+        """How many steps were lost because nobody took them in time."""
+        return 0 if self._sender is None else self._sender.dropped
 
     # A run that is copied into another process (a worker of a loader) tells nothing there.
     def __reduce__(self) -> tuple[Callable[[], Run], tuple[()]]:

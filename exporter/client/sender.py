@@ -145,6 +145,9 @@ class Sender:
         except Exception as error:
             self._closing = True
             log.debug("flopwatch: nothing is told any more: %r", error)
+        finally:
+            if self._line is not None:
+                self._line.close()
 
     def _send_all(self, *, last: bool) -> bool:
         """Send all that waits; tell whether the daemon has answered, if there was something."""
@@ -152,8 +155,7 @@ class Sender:
             if self._line is None:
                 self._line = Line(self._url, self._secrets, TIMEOUT)
             if last:
-                self._line.close()
-                self._line.timeout = LAST_TIMEOUT
+                self._line.hurry(LAST_TIMEOUT)
             while self._collect(is_new=not self._line.is_open):
                 if not self._send(self._line):
                     return False
@@ -222,7 +224,10 @@ def _watch(sender: Sender) -> None:
 
 def _in_child() -> None:
     for sender in list(_SENDERS):
+        line = sender._line
         sender._begin()
+        if line is not None:
+            line.close()  # our copy of the connection; the parent's stays open
 
 
 def _at_exit() -> None:
