@@ -1,4 +1,4 @@
-"""Plans for what tells of training runs."""
+"""The plan of what jobs tell the daemon themselves."""
 
 from __future__ import annotations
 
@@ -11,12 +11,8 @@ from exporter.runner import Schedule
 from exporter.sources.push import PushSource
 
 
-def training_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
-    """Yield the readers of training runs, and what is derived from them."""
-    yield from _push_plan(settings, estate)
-
-
-def _push_plan(settings: Settings, estate: Estate) -> Iterator[Plan]:
+def push_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
+    """Yield the source that shows how pushing goes."""
     if settings.push.enabled:
         yield Plan(
             "push", c.EXPORTER, Schedule(5.0, 2.0), "",
