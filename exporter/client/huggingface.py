@@ -35,7 +35,7 @@ class FlopwatchCallback(TrainerCallback):  # type: ignore[misc,unused-ignore]
         self._began: float | None = None
         self._tokens = 0
         self._number: int | None = None
-        self._seconds = self._waited = 0.0
+        self._seconds = self._waited = self._wall = 0.0
         self._numbers: dict[str, Any] = {}
 
     @quietly
@@ -62,7 +62,7 @@ class FlopwatchCallback(TrainerCallback):  # type: ignore[misc,unused-ignore]
             return
         self._number = state.global_step
         self._seconds, self._waited = now - self._mark, self._began - self._mark
-        self._mark, self._began = now, None
+        self._mark, self._began, self._wall = now, None, time.time()
         seen = state.num_input_tokens_seen
         if seen > self._tokens:
             self._numbers["tokens"] = seen - self._tokens
@@ -106,7 +106,11 @@ class FlopwatchCallback(TrainerCallback):  # type: ignore[misc,unused-ignore]
             return
         told, self._numbers = self._numbers, {}
         self._run.log_step(
-            self._number, seconds=self._seconds, phases={"data": self._waited}, **told
+            self._number,
+            seconds=self._seconds,
+            phases={"data": self._waited},
+            wall=self._wall,
+            **told,
         )
         self._number = None
 

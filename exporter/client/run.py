@@ -43,10 +43,12 @@ OF_A_RANK = frozenset(("communication", "flops", "mfu", "energy", "memory_bytes"
 SHARED = frozenset(("tokens", "samples"))
 NUMBERS = OF_THE_RUN | OF_A_RANK
 FACTS = frozenset((
-    "framework", "model", "config", "flops_per_token", "active_parameters", "sequence_length",
+    "framework", "model", "config", "flops_per_token", "active_parameters",
+    "attention_flops_per_token", "sequence_length",
     "document_length", "global_batch", "micro_batch", "micro_batches", "data_parallel",
     "tensor_parallel", "pipeline_parallel", "virtual_stages", "context_parallel",
     "expert_parallel", "schedule", "precision", "recompute", "trainable", "adapter_parameters",
+    "first_trainable",
     "last_step",
 ))  # fmt: skip
 
@@ -313,12 +315,13 @@ class Run:
         seconds: float | None = None,
         phases: Mapping[str, float] | None = None,
         steps: int = 1,
+        wall: float | None = None,
         **numbers: Any,
     ) -> None:
         """Tell a step that has ended, or the mean of the last `steps` of them.
 
         Without `seconds` its time is what has passed since the last call, by the number of steps;
-        at the first call it is not known.
+        at the first call it is not known. `wall` is when it ended (default: now).
         """
         now = _clock()
         if seconds is None and self._logged is not None:
@@ -329,7 +332,8 @@ class Run:
         if steps != 1:
             told["steps"] = steps
         if self._sender is not None:
-            self._sender.put((self._last, time.time(), seconds, told, dict(phases or {})))
+            ended = time.time() if wall is None else wall
+            self._sender.put((self._last, ended, seconds, told, dict(phases or {})))
             if not self._stepped:
                 self._notice_first()
 

@@ -270,13 +270,15 @@ _STEP: _Fields = {
 }  # fmt: skip
 _FACTS: _Fields = {
     "run": _text, "framework": _text, "world_size": _whole, "model": _text, "config": _mapping,
-    "flops_per_token": _number, "active_parameters": _number, "sequence_length": _whole,
+    "flops_per_token": _number, "active_parameters": _number,
+    "attention_flops_per_token": _number, "sequence_length": _whole,
     "document_length": _number, "global_batch": _number, "micro_batch": _number,
     "micro_batches": _whole, "data_parallel": _whole, "tensor_parallel": _whole,
     "pipeline_parallel": _whole, "virtual_stages": _whole, "context_parallel": _whole,
     "expert_parallel": _whole, "schedule": _text, "precision": _text,
     "recompute": _one_of("none", "selective", "full"), "trainable": _one_of("all", "adapters"),
-    "adapter_parameters": _number, "local_ranks": _ranks, "submitted": _wall, "last_step": _whole,
+    "adapter_parameters": _number,
+    "first_trainable": _whole, "local_ranks": _ranks, "submitted": _wall, "last_step": _whole,
 }  # fmt: skip
 _MOMENT: _Fields = {
     "run": _text, "moment": _one_of(*get_args(MomentKind)), "wall": _wall, "rank": _whole,
