@@ -1,0 +1,44 @@
+"""Plans for training: who reads runs, and what is derived of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from exporter import catalogue as c
+from exporter.config import Settings
+from exporter.derive.diagnosis import Thresholds, diagnosis
+from exporter.plans.estate import Estate, Plan
+from exporter.plans.gpus import reads_gpus
+from exporter.runner import Schedule
+from exporter.sources.derived import DerivedSource
+
+
+def training_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
+    """Yield all that is about training runs."""
+    yield from _diagnosis_plans(settings, estate)
+
+
+def _diagnosis_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
+    wanted = settings.diagnosis
+    gpus = reads_gpus(settings, estate)
+    if not (gpus if wanted.enabled == "auto" else wanted.enabled):
+        return
+    thresholds = Thresholds(**wanted.thresholds.model_dump())
+    schedule = Schedule(wanted.interval, wanted.deadline, wanted.max_series)
+    yield Plan(
+        "derive:diagnosis", c.DIAGNOSIS, schedule, repr(wanted),
+        lambda: DerivedSource(
+            diagnosis(lambda: gpus_of_runs(estate), thresholds, wanted.window, wanted.hold),
+            estate.board.view, estate.clock,
+        ),
+    )  # fmt: skip
+
+
+def gpus_of_runs(estate: Estate) -> Mapping[str, frozenset[str]]:
+    """Return the indices of the GPUs of each run on this node, as far as readers tell them."""
+    found: dict[str, frozenset[str]] = {}
+    for run in estate.training.runs(estate.clock.monotonic()):
+        told = [facts.local_ranks for facts in run.facts.values() if facts.local_ranks]
+        if told:
+            found[run.name] = frozenset(str(gpu) for ranks in told for gpu in ranks.values())
+    return found
