@@ -1,0 +1,1 @@
+"""Training runs: what follows from what their readers tell."""
