@@ -42,6 +42,7 @@ ROOMS = {
     "client": Room(),
     "engines": Room(("samples", "catalogue", "engines.*"), ("yaml",)),
     "derive": Room(("samples", "catalogue", "reference.*", "derive.*")),
+    "derive.promise": Room(("samples", "catalogue", "objectives")),
     "derive.serving": Room(("samples", "catalogue", "reference.*", "derive.*", "objectives")),
     "derive.training": Room(
         ("samples", "catalogue", "reference.*", "derive.*", "objectives", "training.*")
