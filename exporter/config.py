@@ -356,6 +356,7 @@ class ServingSettings(_Timed):
         "5m",
         "1h",
     )
+    refresh: Duration = Field(default="10s", ge=1.0, le=60.0)  # type: ignore[assignment]
 
 
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
@@ -462,6 +463,11 @@ class Settings(_Section):
     def objectives(self) -> tuple[Objective, ...]:
         """All that was promised."""
         return (*self.inference_sla, *self.training_sla, *self.sla)
+
+    @property
+    def serving_objectives(self) -> tuple[Objective, ...]:
+        """What was promised of inference servers."""
+        return (*self.inference_sla, *self.sla)
 
     @field_validator("listen")
     @classmethod

@@ -329,7 +329,7 @@ class _Look:
 
 def serving_plan(settings: Settings, estate: Estate) -> Plan:
     """Return the derivation; it passes over no reading of a server, however often that is read."""
-    told, objectives = settings.sources.serving, settings.objectives
+    told, objectives = settings.sources.serving, settings.serving_objectives
     often = min((told.interval, *_paces(settings.sources.inference)))
     schedule = Schedule(often, told.deadline, told.max_series)
     shapes = _shapes(settings.sources.inference)
@@ -339,7 +339,10 @@ def serving_plan(settings: Settings, estate: Estate) -> Plan:
         f"{schedule!r} {told!r} {objectives!r} {shapes!r}"
         f" {settings.state_directory} {settings.state_interval}",
         lambda: DerivedSource(
-            serving(told.windows, objectives, _log.warning, load_models(), shapes),
+            serving(
+                told.windows, objectives, _log.warning, load_models(), shapes,
+                every=told.refresh,
+            ),
             estate.board.view, estate.clock, **kept,
         ),
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Lives of runs: starts, failures and recoveries, each counted once, whoever tells of it and how."""
+"""Lives of runs: starts, failures and recoveries, each counted once, whoever tells of it."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class Lab:
 
     def __init__(self, *, reporter: bool | None = None) -> None:
         self.ledger = TrainingLedger()
-        self.part = Lifecycle()
+        self.part = Lifecycle(self.wall)
         self.stated = Stated(reporter=reporter)
         self.runs: dict[str, Run] = {}
         self.now = 1000.0
         self.happened: list[Happened] = []
         self.said: dict[tuple[str, ...], float] = {}
-        self.part(Run(TrainingLedger_run("other"), Stated(), self.wall), NOTHING, self.now)
+        list(self.part.totals(self.now))
 
     def wall(self, moment: float) -> float:
         return WALL + moment
@@ -42,8 +42,16 @@ class Lab:
     def submitted(self, at: float) -> None:
         self.ledger.tell("page", [Facts(run=RUN, submitted=WALL + at)], self.now)
 
-    def steps(self, numbers: Iterable[int], begin: float, attempt: str = "a",
-              reader: str = "push", rank: int | None = None, *, timed: bool = True) -> float:  # fmt: skip
+    def steps(
+        self,
+        numbers: Iterable[int],
+        begin: float,
+        attempt: str = "a",
+        reader: str = "push",
+        rank: int | None = None,
+        *,
+        timed: bool = True,
+    ) -> float:
         """Tell of steps of two seconds each, the first of which begins at `begin`."""
         at = begin
         for number in numbers:
@@ -72,12 +80,6 @@ class Lab:
     @property
     def totals(self) -> tuple[float, float]:
         return self.said["train_runs_started_total",], self.said["train_runs_failed_total",]
-
-
-def TrainingLedger_run(name: str):  # noqa: N802, ANN201 - a run that nobody speaks of again
-    ledger = TrainingLedger()
-    ledger.tell("log", [Facts(run=name)], 0.0)
-    return ledger.runs(0.0)[0]
 
 
 def test_a_run_starts_steps_and_ends() -> None:

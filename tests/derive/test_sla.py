@@ -94,7 +94,7 @@ class Node:
 
     def __init__(self, objectives: Iterable[Objective], *servers: Server) -> None:
         self.hints: list[str] = []
-        self.sla = Sla(objectives, self.hints.append)
+        self.sla = Sla(objectives, self.hints.append, every=5.0)
         self.book = Book()
         self.servers = list(servers)
         self.probes: Counter[tuple[str, str, str]] = Counter()
@@ -508,17 +508,6 @@ def test_retry_success_of_the_specification_is_breached_and_recovers() -> None:
     server.retries["success"] += 200
     node.after()
     assert node.state("retry_success_rate") == "met"
-
-
-def test_training_is_undetermined_until_something_feeds_it() -> None:
-    """The keys are taken now; nothing is said that is not known."""
-    node = Node(SEED, Server())
-    node.run(60)
-
-    for name in ("job_start_latency_p95", "job_failure_rate", "checkpoint_recovery_time"):
-        assert node.state(name) == "undetermined"
-        assert node.get(c.SLA_EVENTS_TOTAL, name) is None
-        assert node.get(c.SLA_TARGET_RATIO, name) == 0.95
 
 
 # ---------------------------------------------------------------- arithmetic
@@ -1384,7 +1373,7 @@ def test_what_was_counted_survives_the_daemon_in_a_state_file() -> None:
 
     changed = [replace(o, target=0.9) if o.name == "ttft_p99" else o for o in SEED]
     heir = Node((), server)
-    heir.sla, heir.book, heir.now = Sla(changed), Book(), 50.0
+    heir.sla, heir.book, heir.now = Sla(changed, every=5.0), Book(), 50.0
     heir.book.restore(book, 50.0, 7.0)
     heir.sla.restore(memory, 50.0, 7.0)
     heir.probes = node.probes
@@ -1415,7 +1404,7 @@ def heir_of(
     """Return a daemon that took over what another remembered seven seconds ago, no round yet."""
     book, sla = file or kept(node)
     heir = Node((), *servers)
-    heir.sla, heir.book, heir.now, heir.samples = Sla(objectives), Book(), 50.0, []
+    heir.sla, heir.book, heir.now, heir.samples = Sla(objectives, every=5.0), Book(), 50.0, []
     heir.book.restore(book, 50.0, 7.0)
     heir.sla.restore(sla, 50.0, 7.0)
     heir.probes = node.probes
@@ -1602,7 +1591,7 @@ def test_servers_that_come_and_go_leave_their_events_and_no_memory() -> None:
 def test_the_derivation_judges_what_the_settings_promise() -> None:
     """The whole of serving, as the daemon runs it; told lines go where they are asked to go."""
     told: list[str] = []
-    derivation = serving(objectives=promised(ttft_p95="< 200ms"), tell=told.append)
+    derivation = serving(objectives=promised(ttft_p95="< 200ms"), tell=told.append, every=5.0)
     server, gate, found = Server(), Gate(5000), []
     for now in (0.0, 5.0):
         batch, _ = gate.admit(server.page())

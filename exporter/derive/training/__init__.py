@@ -13,8 +13,12 @@ from typing import Any, Protocol, runtime_checkable
 from exporter import catalogue as c
 from exporter.derive.derivation import Derivation
 from exporter.derive.memory import Memory
+from exporter.derive.training import lifecycle, promises, stragglers
+from exporter.derive.training.lifecycle import Lifecycle
+from exporter.derive.training.promises import Promises
 from exporter.derive.training.run import Run
 from exporter.derive.training.stated import Accelerator, Baseline, Stated, stated_of
+from exporter.objectives import Objective
 from exporter.samples import Malformed, Metric, Sample, View
 from exporter.training import TrackedRun, TrainingLedger
 
@@ -65,12 +69,19 @@ def training(
     ledger: TrainingLedger,
     wall: Callable[[float], float],
     statements: Sequence[Stated] = (),
+    objectives: Sequence[Objective] = (),
 ) -> Derivation:
     """Return the derivation over what the ledger keeps.
 
-    `wall` turns a monotonic moment into Unix seconds; `statements` are the operator's.
+    `wall` turns a monotonic moment into Unix seconds; `statements` are the operator's, `objectives`
+    what was promised.
     """
-    parts: tuple[Part, ...] = ()
+    lives = Lifecycle(wall)
+    parts: tuple[Part, ...] = (
+        stragglers.of_run,
+        lives,
+        Promises(objectives, lives.happened),
+    )
     run = _Training(ledger, wall, statements, parts)
     return Derivation(
         name=NAME,
@@ -84,7 +95,7 @@ def training(
 
 
 INPUTS: tuple[Metric, ...] = ()
-OUTPUTS: tuple[Metric, ...] = ()
+OUTPUTS: tuple[Metric, ...] = (*stragglers.OUTPUTS, *lifecycle.OUTPUTS, *promises.OUTPUTS)
 
 
 class _Training:

@@ -194,9 +194,15 @@ def _speaks(run: Run) -> bool:
 
 
 class Lifecycle:
-    """The part of training that follows lives; `happened` is what counts of this round."""
+    """The part of training that follows lives; `happened` is what counts of this round.
 
-    def __init__(self, speaks: Callable[[Run], bool] = _speaks) -> None:
+    `wall` turns a monotonic moment into Unix seconds; `speaks` tells whether a run is counted here.
+    """
+
+    def __init__(
+        self, wall: Callable[[float], float], speaks: Callable[[Run], bool] = _speaks
+    ) -> None:
+        self._wall = wall
         self._speaks = speaks
         self._lives: dict[str, Life] = {}
         self._taken: dict[str, _Taken] = {}
@@ -207,14 +213,12 @@ class Lifecycle:
 
     def __call__(self, run: Run, _view: View, now: float) -> Iterable[Sample]:
         """Return how long the run took to start, and to go on after a failure."""
-        if self._since is None:
-            self._since = run.wall(now) - SLACK
         life = self._lives.setdefault(run.name, Life(run.name))
         taken = self._taken.setdefault(run.name, _Taken())
         counts = self._speaks(run)
         for event in sorted(taken.news(run)):
             for wall, happened in life.take(event):
-                if counts and wall >= self._since:
+                if counts and wall >= self._begin(now):
                     self._count(happened)
         return list(_told(life)) if counts else []
 
@@ -223,11 +227,17 @@ class Lifecycle:
         self._started += happened.kind == "started"
         self._failed += happened.kind == "failed"
 
-    def totals(self, _now: float) -> Iterator[Sample]:
+    def _begin(self, now: float) -> float:
+        """Return from when on things count, in Unix seconds."""
+        if self._since is None:
+            self._since = self._wall(now) - SLACK
+        return self._since
+
+    def totals(self, now: float) -> Iterator[Sample]:
         """Yield what was counted of all runs."""
-        if self._since is not None:
-            yield c.TRAIN_RUNS_STARTED_TOTAL(self._started)
-            yield c.TRAIN_RUNS_FAILED_TOTAL(self._failed)
+        self._begin(now)
+        yield c.TRAIN_RUNS_STARTED_TOTAL(self._started)
+        yield c.TRAIN_RUNS_FAILED_TOTAL(self._failed)
 
     def happened(self) -> list[Happened]:
         """Return what has counted since this was asked last."""

@@ -160,7 +160,8 @@ class _Kept:
     def restore(self, memory: Sequence[Any], then: float) -> None:
         """Take over what `memory` told at `then`; raises if that makes no sense."""
         _, counted, breach, since, events = memory
-        verdict = Verdict(*map(float, counted))
+        total, least, likely, most = map(float, counted)
+        verdict = Verdict(total, least, likely, most)
         if not all(0 <= number < math.inf for number in (*verdict, float(breach))):
             raise ValueError("a counter is no number, or negative")
         found = [

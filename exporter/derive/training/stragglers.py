@@ -19,7 +19,8 @@ from statistics import median
 from typing import NamedTuple
 
 from exporter import catalogue as c
-from exporter.samples import Metric, Sample
+from exporter.derive.training.run import Run
+from exporter.samples import Metric, Sample, View
 from exporter.training import READERS, Step, Track, TrackedRun
 
 OUTPUTS: tuple[Metric, ...] = (
@@ -55,6 +56,11 @@ class Pace(NamedTuple):
     seconds: float
     waiting: float | None
     own: float | None
+
+
+def of_run(run: Run, _view: View, now: float) -> Iterator[Sample]:
+    """Yield how ranks of this node get on: the part of training."""
+    return stragglers(run.tracked, now)
 
 
 def stragglers(run: TrackedRun, now: float) -> Iterator[Sample]:
