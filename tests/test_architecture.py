@@ -89,6 +89,10 @@ ROOMS = {
     "serve": Room(
         ("web", "config", "catalogue", "connection", "foreign"), ("uvicorn",), lazily=("app",)
     ),
+    # Commands that look at pages; they say what is to be printed.
+    "commands": Room(
+        ("samples", "clock", "config", "fetch", "formats.*", "derive.*", "commands.*")
+    ),
     "app": Room(
         (
             "board",
