@@ -1,4 +1,4 @@
-"""Plans for training: who reads runs, and what is derived of them."""
+"""The plan of what says which bottleneck each run has."""
 
 from __future__ import annotations
 
@@ -13,12 +13,8 @@ from exporter.runner import Schedule
 from exporter.sources.derived import DerivedSource
 
 
-def training_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
-    """Yield all that is about training runs."""
-    yield from _diagnosis_plans(settings, estate)
-
-
-def _diagnosis_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
+def diagnosis_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
+    """Yield the derivation where there are GPUs, or where it is asked for."""
     wanted = settings.diagnosis
     gpus = reads_gpus(settings, estate)
     if not (gpus if wanted.enabled == "auto" else wanted.enabled):
