@@ -166,7 +166,7 @@ def test_losses_and_mfu_add_up_to_1_whatever_is_known(seen: Observed) -> None:
 
 
 def job(
-    *, data: float = 0.03, wait: float = 0.1, slow: float = 1.0, lost: float = 0.02
+    *, data: float = 0.03, wait: float = 0.05, slow: float = 1.0, lost: float = 0.02
 ) -> dict[str, float]:
     """Return the waterfall of a made-up job on two ranks, in percent points of the peak.
 
@@ -203,7 +203,7 @@ def job(
     ("cause", "injected", "changes"),
     [
         ("data", 0.08, {"data": 0.11}),
-        ("communication", 0.08, {"wait": 0.18}),
+        ("communication", 0.08, {"wait": 0.13}),
         ("clock", 0.6 / 0.9 - 0.6, {"slow": 0.9}),
     ],
 )

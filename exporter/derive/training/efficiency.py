@@ -346,9 +346,9 @@ def _of_gpus(run: Run, did: Activity) -> Iterator[Sample]:
 
 
 def _of_experts(run: Run) -> Iterator[Sample]:
-    if (known := run.last(lambda step: step.expert_imbalance)) is not None:
+    if (known := run.last("expert_imbalance")) is not None:
         yield c.TRAIN_EXPERT_IMBALANCE_RATIO(known.step.expert_imbalance or 0.0, run.name)
-    known = run.last(lambda step: step.dropped_tokens)
+    known = run.last("dropped_tokens")
     if known is not None and known.tokens:
         share = (known.step.dropped_tokens or 0.0) / known.tokens
         if share <= 1:
