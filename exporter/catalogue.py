@@ -1296,6 +1296,12 @@ TRAIN_RUN_INFO = Metric(
     (*_RANK, "framework", "model_name", "precision", "schedule", "world_size", "scope"),
     TRAINING, stability="experimental",
 )  # fmt: skip
+TRAIN_RUN_GPU = Metric(
+    "train_run_gpu", "gauge",
+    "1 for each GPU of this node that works on the run: as stated, as readers tell, or all of them"
+    " where the run is the only one and as large as the node.",
+    (*_RUN, "gpu", "uuid"), TRAINING, stability="experimental",
+)  # fmt: skip
 TRAIN_READER_CHOSEN = Metric(
     "train_reader_chosen", "gauge",
     "1 for the reader (push, log, tensorboard ...) that is believed for the run's steps, 0"
@@ -1325,7 +1331,8 @@ TRAIN_LAST_STEP_TIMESTAMP_SECONDS = Metric(
 TRAIN_STALLED = Metric(
     "train_stalled", "gauge",
     "1 while a run that has not ended tells of no step for ten times as long as a step"
-    " takes, and for a minute at least; 0 otherwise.",
+    " takes, and for a minute at least (for three lines where a line tells of many steps); 0"
+    " otherwise.",
     _RUN, TRAINING, stability="experimental",
 )  # fmt: skip
 TRAIN_STEPS_TOTAL = Metric(
@@ -1467,9 +1474,10 @@ TRAIN_MFU_WITHHELD = Metric(
 )  # fmt: skip
 TRAIN_MFU_LOSS_RATIO = Metric(
     "train_mfu_loss_ratio", "gauge",
-    "Share of the peak that is lost to a cause: clock, data, framework, bubble,"
-    " communication, memory, recomputation, checkpoint, unexplained. With MFU (causal) they"
-    " add up to 1. evidence: measured, profiled, counters, estimated.",
+    "Share of the peak that is lost to a cause: data, checkpoint, evaluation, bubble,"
+    " communication, idle, framework, memory, clock, kernels (computing below the peak),"
+    " recomputation, unexplained (with its sign). With MFU (causal, peak of the run's"
+    " precision) they add up to 1. evidence: measured, profiled, counters, estimated, remainder.",
     (*_RUN, "cause", "evidence"), TRAINING, "ratio", stability="experimental",
 )  # fmt: skip
 TRAIN_HBM_BANDWIDTH_UTILIZATION_RATIO = Metric(
@@ -1575,7 +1583,7 @@ TRAIN_REPORTED_MFU_RATIO = Metric(
 TRAIN_REPORT_MISMATCH_RATIO = Metric(
     "train_report_mismatch_ratio", "gauge",
     "How far the framework's figure (tokens, flops, mfu) lies from ours: theirs over ours,"
-    " less 1.",
+    " less 1. flops and mfu are compared with the convention and peak of ours that come nearest.",
     (*_RUN, "reader", "quantity"), TRAINING, "ratio", stability="experimental",
 )  # fmt: skip
 TRAIN_RANK_STEP_SECONDS = Metric(

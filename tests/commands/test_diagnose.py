@@ -13,18 +13,18 @@ from exporter.derive import Memory
 from exporter.derive.diagnosis import diagnosis
 from exporter.samples import EMPTY_SHAPE, Health, Sample, SourceView, View, in_columns
 from tests.commands.captures import page
-from tests.derive.test_diagnosis import BOARDS, RUN, gpu, of_run
+from tests.derive.test_diagnosis import BOARDS, RUN, WORKS, gpu, of_run
 from tests.test_command import flopwatch
 from tests.test_daemon import Daemon, free_port, ready
 
 
 def diagnosed(busy: float, memory: float = 0.8, **shares: float) -> list[Sample]:
     """Return what the derivation says once an answer has stood."""
-    derivation = diagnosis(lambda: {RUN: frozenset("01")})
+    derivation = diagnosis()
     kept, said = Memory(), []
     for now in range(1000, 1065, 5):
         board = [*gpu(0, busy, memory, moment=now), *gpu(1, busy, memory, moment=now)]
-        batch = in_columns([*board, *of_run(**shares)], EMPTY_SHAPE)
+        batch = in_columns([*WORKS, *board, *of_run(**shares)], EMPTY_SHAPE)
         view = View((SourceView("all", "gpu", "up", Health(), batch=batch, age=0.0),), ())
         kept.begin(now)
         said = list(derivation.function(view, kept, float(now)))

@@ -122,15 +122,19 @@ def of_run(**shares: float) -> list[Sample]:
         "clock": lambda v: c.TRAIN_MFU_LOSS_RATIO(v, RUN, "clock", "counters"),
         "framework": lambda v: c.TRAIN_MFU_LOSS_RATIO(v, RUN, "framework", "estimated"),
     }
-    info = c.TRAIN_RUN_INFO(1, RUN, "0", "megatron", "llama", "bf16", "1f1b", "8", "run")
-    return [info, *(rows[name](value) for name, value in shares.items())]
+    lives = c.TRAIN_STALLED(0, RUN)
+    return [lives, *(rows[name](value) for name, value in shares.items())]
+
+
+WORKS = [c.TRAIN_RUN_GPU(1, RUN, str(n), f"GPU-{n}") for n in (0, 1)]
+"""What says that the run works on GPUs 0 and 1."""
 
 
 class Lab:
     """A derivation and the boards that it is shown, one each five seconds."""
 
     def __init__(self, **options: Any) -> None:
-        options.setdefault("gpus", lambda: {RUN: frozenset("01")})
+        self.works = WORKS
         self.derivation = diagnosis(**options)
         self.memory = Memory()
         self.now = 1000.0
@@ -138,7 +142,7 @@ class Lab:
 
     def show(self, samples: Iterable[Sample]) -> None:
         """Show one board, and go on five seconds."""
-        batch, drops = Gate(10_000).admit(list(samples))
+        batch, drops = Gate(10_000).admit([*self.works, *samples])
         assert not drops
         view = View((SourceView("all", "gpu", "up", Health(), batch=batch, age=0.0),), ())
         self.memory.begin(self.now)
@@ -335,7 +339,8 @@ def test_checkpoints_count_over_an_hour() -> None:
 
 def test_gpus_without_a_run_are_judged_together_while_they_work() -> None:
     """Servers' GPUs are not among them, and neither is a node at rest."""
-    lab = Lab(gpus=dict)
+    lab = Lab()
+    lab.works = []
     for _ in range(12):
         lab.show([
             *gpu(0, 0.5, 0.5, moment=lab.now), *gpu(1, 0.02, 0.1, moment=lab.now),
@@ -343,7 +348,8 @@ def test_gpus_without_a_run_are_judged_together_while_they_work() -> None:
         ])  # fmt: skip
     assert lab.answer("") == "software_overhead"
 
-    idle = Lab(gpus=dict)
+    idle = Lab()
+    idle.works = []
     for _ in range(12):
         idle.show(gpu(0, 0.02, 0.5, moment=idle.now))
     assert idle.found == {}
@@ -354,14 +360,32 @@ def test_a_run_that_hangs_has_no_bottleneck() -> None:
     lab = Lab()
     lab.stand(60, busy=0.99, communication=0.2)
     assert lab.answer() == "efficient"
-    lab.show([*gpu(0, 1, moment=lab.now), *gpu(1, 1, moment=lab.now), *of_run(communication=0.2),
-              c.TRAIN_STALLED(1, RUN)])  # fmt: skip
+    both = [*gpu(0, 1, moment=lab.now), *gpu(1, 1, moment=lab.now)]
+    lab.show([*both, *of_run(communication=0.2)[1:], c.TRAIN_STALLED(1, RUN)])
     assert lab.answer() is None
+
+
+def test_a_run_that_has_ended_has_no_bottleneck() -> None:
+    """Its row stays for some minutes, so that it can be scraped; its GPUs idle."""
+    lab = Lab()
+    lab.stand(60, busy=0.99, communication=0.2)
+    lab.works = []
+    lab.show([c.TRAIN_RUN_INFO(1, RUN, "0", "megatron", "llama", "bf16", "1f1b", "8", "run")])
+    assert lab.found == {}
+
+
+def test_a_node_that_does_not_speak_for_a_run_diagnoses_its_own_part() -> None:
+    """It has GPUs of the run, and no row on whether that goes on."""
+    lab = Lab()
+    for _ in range(12):
+        lab.show([*gpu(0, 0.8, moment=lab.now), *gpu(1, 0.8, moment=lab.now)])
+    assert lab.answer() == "mixed"
 
 
 def test_gpus_of_a_run_that_nobody_knows_are_not_given_to_nobody() -> None:
     """The GPUs that are left may be the run's: they are judged under no name."""
-    lab = Lab(gpus=dict)
+    lab = Lab()
+    lab.works = []
     lab.stand(60, busy=0.5)
     assert lab.answer() is None
     assert lab.answer("") is None

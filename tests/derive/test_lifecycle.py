@@ -66,7 +66,8 @@ class Lab:
         self.now = now
         for tracked in self.ledger.runs(now):
             run = self.runs.setdefault(tracked.name, Run(tracked, self.stated, self.wall))
-            run.observe(tracked, NOTHING, now)
+            run.observe(tracked, now)
+            self.part.follow(run, now)
             said = [*self.part(run, NOTHING, now), *self.part.totals(now)]
             batch, drops = Gate(100).admit(said)
             assert not drops
@@ -291,3 +292,18 @@ def test_moments_do_not_pile_up() -> None:
     assert len(lab.part._lives[RUN]._former) <= 512
     lab.part.forget(RUN)
     assert RUN not in lab.part._lives
+
+
+def test_a_file_without_stamps_that_is_found_is_no_start() -> None:
+    """It may be years old; one that is seen to grow from its first line on is."""
+    lab = Lab()
+    for number in range(1, 20):
+        one = Step(run=RUN, step=number, seconds=2.0)
+        lab.ledger.tell("log", [one], 1050.0)
+    lab.round(1060)
+    assert lab.happened == []
+
+    other = Lab()
+    other.steps(range(1, 5), 1020, reader="log", timed=False)
+    other.round(1060)
+    assert other.kinds == ["started"]

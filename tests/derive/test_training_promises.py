@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from exporter.derive import Memory
+from exporter.derive import Derivation, Memory
 from exporter.derive.training import training
 from exporter.derive.training.lifecycle import Happened
 from exporter.derive.training.promises import Promises
@@ -35,6 +35,13 @@ def by_name(samples: list[Sample]) -> Said:
                           if v and n not in {"sla", "signal", "statement"})): s.value
         for s in batch
     }  # type: ignore[misc]  # fmt: skip
+
+
+def derived(ledger: TrainingLedger) -> Derivation:
+    """Return the whole derivation, with what was promised."""
+    return training(
+        ledger, lambda now: WALL + now, lambda _: None, objectives=read_training(SEED)
+    )  # fmt: skip
 
 
 class Jobs:
@@ -150,7 +157,7 @@ def test_what_was_counted_outlives_the_daemon() -> None:
 )
 def test_a_memory_that_makes_no_sense_is_refused_and_the_rest_goes_on(damage: Any) -> None:
     """The derivation tells of it; nothing that was counted meanwhile is lost."""
-    derivation = training(TrainingLedger(), lambda now: WALL + now, (), read_training(SEED))
+    derivation = derived(TrainingLedger())
     assert derivation.restore is not None
     with pytest.raises(Malformed, match="Promises"):
         derivation.restore({"Promises": damage}, 1000.0, 5.0, True)
@@ -160,7 +167,7 @@ def test_a_memory_that_makes_no_sense_is_refused_and_the_rest_goes_on(damage: An
 def test_the_sla_of_a_run_from_its_readers_to_the_page() -> None:
     """A job is submitted, steps late, is killed, and goes on after 90 s."""
     ledger = TrainingLedger()
-    derivation = training(ledger, lambda now: WALL + now, (), read_training(SEED))
+    derivation = derived(ledger)
     derivation.function(NOTHING, Memory(), 1000.0)
     ledger.tell("page", [Facts(run="llama", submitted=WALL + 1010)], 1010)
     ledger.tell("push", [Moment(run="llama", kind="started", wall=WALL + 1020, attempt="a")], 1020)

@@ -37,19 +37,15 @@ NAME = "diagnosis"
 
 _T = TypeVar("_T")
 
-Gpus = Callable[[], Mapping[str, frozenset[str]]]
-"""Returns the indices of each run's GPUs on this node, as far as they are known."""
-
 
 def diagnosis(
-    gpus: Gpus = dict,
     thresholds: Thresholds = Thresholds(),  # noqa: B008 - it does not change
     window: float = 60.0,
     hold: float = 30.0,
 ) -> Derivation:
     """Return the derivation. `window` is what signals are taken over, in seconds.
 
-    An answer counts once it has stood for `hold` seconds. `gpus` tells which GPUs are a run's.
+    An answer counts once it has stood for `hold` seconds.
     """
     return Derivation(
         name=NAME,
@@ -60,7 +56,7 @@ def diagnosis(
             c.DIAGNOSIS_SIGNAL_RATIO, c.DIAGNOSIS_SIGNAL_PER_SECOND,
             c.DIAGNOSIS_THRESHOLD_RATIO, c.DIAGNOSIS_THRESHOLD_PER_SECOND,
         ),
-        function=_Diagnosis(gpus, thresholds, window, hold),
+        function=_Diagnosis(thresholds, window, hold),
     )  # fmt: skip
 
 
@@ -94,8 +90,7 @@ class Held(Generic[_T]):
 
 
 class _Diagnosis:
-    def __init__(self, gpus: Gpus, thresholds: Thresholds, window: float, hold: float) -> None:
-        self._gpus = gpus
+    def __init__(self, thresholds: Thresholds, window: float, hold: float) -> None:
         self._thresholds = thresholds
         self._window = window
         self._hold = hold
@@ -113,7 +108,7 @@ class _Diagnosis:
 
     def _subjects(self, view: View, now: float) -> list[Subject]:
         """Return the runs, and the GPUs that nobody is known to use."""
-        gpus, runs = self._gpus(), known.runs_present(view, now)
+        gpus, runs = known.gpus_of_runs(view, now), known.runs_present(view, now)
         taken = frozenset[str]().union(*gpus.values()) | known.gpus_of_servers(view, now)
         rest = known.gpus_present(view, now) - taken
         found = [Subject(run, gpus.get(run, frozenset())) for run in sorted(runs)]

@@ -42,7 +42,8 @@ NODE_INPUTS: tuple[Metric, ...] = (
     c.NIC_ECN_MARKED_PACKETS_TOTAL,
 )  # fmt: skip
 RUN_INPUTS: tuple[Metric, ...] = (
-    c.TRAIN_RUN_INFO, c.TRAIN_COMMUNICATION_RATIO, c.TRAIN_DATA_LOADING_RATIO,
+    c.TRAIN_RUN_GPU, c.TRAIN_RANK_STEP_SECONDS, c.TRAIN_COMMUNICATION_RATIO,
+    c.TRAIN_DATA_LOADING_RATIO,
     c.TRAIN_PIPELINE_BUBBLE_RATIO, c.TRAIN_MFU_LOSS_RATIO, c.TRAIN_STEP_SKEW_RATIO,
     c.TRAIN_HBM_BANDWIDTH_UTILIZATION_RATIO, c.TRAIN_CHECKPOINT_SECONDS_TOTAL, c.TRAIN_STALLED,
 )  # fmt: skip
@@ -118,8 +119,19 @@ def gpus_present(view: View, now: float) -> frozenset[str]:
 
 def runs_present(view: View, now: float) -> frozenset[str]:
     """Return the runs that are on the board and get on; one that hangs has no bottleneck."""
-    hung = {one.labels[0] for one in readings(view, c.TRAIN_STALLED, now) if one.value}
-    return frozenset(one.labels[0] for one in readings(view, c.TRAIN_RUN_INFO, now)) - hung
+    stalled = {one.labels[0]: bool(one.value) for one in readings(view, c.TRAIN_STALLED, now)}
+    # A node that does not speak for the run tells of its ranks and GPUs, and only while it steps.
+    families = (c.TRAIN_RUN_GPU, c.TRAIN_RANK_STEP_SECONDS)
+    here = {one.labels[0] for family in families for one in readings(view, family, now)}
+    return frozenset(run for run in here | stalled.keys() if not stalled.get(run))
+
+
+def gpus_of_runs(view: View, now: float) -> dict[str, frozenset[str]]:
+    """Return the indices of the GPUs of each run, as far as they are known."""
+    found: dict[str, set[str]] = {}
+    for one in readings(view, c.TRAIN_RUN_GPU, now):
+        found.setdefault(one.labels[0], set()).add(one.labels[1])
+    return {run: frozenset(gpus) for run, gpus in found.items()}
 
 
 # ---------------------------------------------------------------- GPUs

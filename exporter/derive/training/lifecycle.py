@@ -189,21 +189,14 @@ class Life:
             yield wall, Happened(self.name, "recovered", self.recovery)
 
 
-def _speaks(run: Run) -> bool:
-    return run.stated.reporter is not False
-
-
 class Lifecycle:
     """The part of training that follows lives; `happened` is what counts of this round.
 
-    `wall` turns a monotonic moment into Unix seconds; `speaks` tells whether a run is counted here.
+    `wall` turns a monotonic moment into Unix seconds.
     """
 
-    def __init__(
-        self, wall: Callable[[float], float], speaks: Callable[[Run], bool] = _speaks
-    ) -> None:
+    def __init__(self, wall: Callable[[float], float]) -> None:
         self._wall = wall
-        self._speaks = speaks
         self._lives: dict[str, Life] = {}
         self._taken: dict[str, _Taken] = {}
         self._since: float | None = None
@@ -211,16 +204,22 @@ class Lifecycle:
         self._failed = 0
         self._happened: list[Happened] = []
 
-    def __call__(self, run: Run, _view: View, now: float) -> Iterable[Sample]:
-        """Return how long the run took to start, and to go on after a failure."""
+    def follow(self, run: Run, now: float) -> None:
+        """Take what was told of a run."""
         life = self._lives.setdefault(run.name, Life(run.name))
         taken = self._taken.setdefault(run.name, _Taken())
-        counts = self._speaks(run)
+        if taken.of is run.tracked:
+            return  # nothing new
+        taken.of = run.tracked
         for event in sorted(taken.news(run)):
             for wall, happened in life.take(event):
-                if counts and wall >= self._begin(now):
+                if run.reports and wall >= self._begin(now):
                     self._count(happened)
-        return list(_told(life)) if counts else []
+
+    def __call__(self, run: Run, _view: View, _now: float) -> Iterable[Sample]:
+        """Return how long the run took to start, and to go on after a failure."""
+        life = self._lives.get(run.name)
+        return _told(life) if life is not None and run.reports else ()
 
     def _count(self, happened: Happened) -> None:
         self._happened.append(happened)
@@ -261,6 +260,7 @@ class _Taken:
     """What has been taken of a run's records so far."""
 
     def __init__(self) -> None:
+        self.of: TrackedRun | None = None
         self._moments: dict[tuple[str, Moment], None] = {}
         self._submitted: float | None = None
         self._until = -math.inf
@@ -303,7 +303,7 @@ class _Taken:
                 attempt=step.attempt,
                 until=max(ended for _, ended in spans),
                 spans=spans,
-                fresh=step.step <= step.steps,
+                fresh=step.step <= step.steps and _is_timed(some),
                 final=last is not None and max(told.step.step for told in some) >= last,
             )
 
@@ -330,6 +330,15 @@ def _steps_of(tracked: TrackedRun) -> tuple[tuple[str, str], Track | None]:
             rank, track = min(tracks, key=lambda one: -1 if one[0] is None else one[0])
             return (reader, "" if rank is None else str(rank)), track
     return ("", ""), None
+
+
+def _is_timed(some: list[Told]) -> bool:
+    """Tell whether it is known when steps ended: by a stamp, or because they are told at once.
+
+    A file without stamps that is read for the first time may be years old.
+    """
+    first = some[0]
+    return first.step.wall is not None or all(one.taken > first.taken for one in some[1:])
 
 
 def _span(told: Told, wall: Callable[[float], float]) -> tuple[float, float]:

@@ -59,8 +59,8 @@ class Pace(NamedTuple):
 
 
 def of_run(run: Run, _view: View, now: float) -> Iterator[Sample]:
-    """Yield how ranks of this node get on: the part of training."""
-    return stragglers(run.tracked, now)
+    """Yield how ranks of this node get on, while the run does: the part of training."""
+    return stragglers(run.tracked, now) if run.goes_on else iter(())
 
 
 def stragglers(run: TrackedRun, now: float) -> Iterator[Sample]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from exporter import catalogue as c
 from exporter.config import Settings
@@ -24,17 +24,7 @@ def diagnosis_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
     yield Plan(
         "derive:diagnosis", c.DIAGNOSIS, schedule, repr(wanted),
         lambda: DerivedSource(
-            diagnosis(lambda: gpus_of_runs(estate), thresholds, wanted.window, wanted.hold),
+            diagnosis(thresholds, wanted.window, wanted.hold),
             estate.board.view, estate.clock,
         ),
     )  # fmt: skip
-
-
-def gpus_of_runs(estate: Estate) -> Mapping[str, frozenset[str]]:
-    """Return the indices of the GPUs of each run on this node, as far as readers tell them."""
-    found: dict[str, frozenset[str]] = {}
-    for run in estate.training.runs(estate.clock.monotonic()):
-        told = [facts.local_ranks for facts in run.facts.values() if facts.local_ranks]
-        if told:
-            found[run.name] = frozenset(str(gpu) for ranks in told for gpu in ranks.values())
-    return found
