@@ -104,10 +104,13 @@ def _rate(value: object) -> object:
     return float(number)
 
 
+_WORK = re.compile(r"(\d{1,18}(?:\.\d{1,18})?(?:[eE][+-]?\d{1,2})?)\s*([MGTP]?)")
+
+
 def _work(value: object) -> object:
     """Return operations for a token; YAML takes 5e10 for text."""
-    if isinstance(value, str) and (match := _RATE.fullmatch(value.strip())) is not None:
-        return float(match[1]) * _RATES[match[2]]
+    if isinstance(value, str) and (match := _WORK.fullmatch(value.strip())) is not None:
+        return float(match[1]) * {**_RATES, "M": 1e6}[match[2]]
     if isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
     raise ValueError(f"a number such as 5e10 or 50G is wanted, not {_shown(value)}")
