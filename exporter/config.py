@@ -562,6 +562,13 @@ class PushSettings(_Section):
     max_records: int = Field(default=1_000, ge=1, le=100_000)
 
 
+class RanksSettings(_Detected):
+    """The ranks of training jobs on this machine, by the environment of their processes."""
+
+    interval: Duration = Field(default="10s", ge=0.1, le=3600)  # type: ignore[assignment]
+    names: dict[str, Annotated[str, Field(min_length=1, max_length=128)]] = {}
+
+
 class SourcesSettings(_Section):
     """All sources."""
 
@@ -576,6 +583,7 @@ class SourcesSettings(_Section):
     inference: InferenceSettings = InferenceSettings()
     serving: ServingSettings = ServingSettings()
     logs: LogsSettings = LogsSettings()
+    ranks: RanksSettings = RanksSettings()
     training_files: Annotated[tuple[TrainingFilesSettings, ...], BeforeValidator(_list)] = ()
     training_pages: Annotated[tuple[TrainingPageSettings, ...], BeforeValidator(_list)] = ()
 

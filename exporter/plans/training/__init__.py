@@ -9,6 +9,7 @@ from exporter.plans.estate import Estate, Plan
 from exporter.plans.training.files import files_plans, page_plans
 from exporter.plans.training.logs import log_plans
 from exporter.plans.training.push import push_plans
+from exporter.plans.training.ranks import rank_plans
 from exporter.plans.training.runs import runs_plans
 
 
@@ -22,6 +23,7 @@ def training_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
         *log_plans(settings, estate),
         *files_plans(settings, estate),
         *page_plans(settings, estate),
+        *rank_plans(settings, estate),
     ]
     yield from readers
     if readers:  # else there is nobody who could tell of a run
