@@ -1262,6 +1262,11 @@ _RANK = ("run", "rank")
 
 # Logs of jobs: how they are read. `run` is empty for files that have not told of a step yet.
 
+TRAIN_LOCAL_RANKS = Metric(
+    "train_local_ranks", "gauge",
+    "Ranks of the run that are processes on this node, as their environment says.",
+    _RUN, TRAINING, stability="experimental",
+)  # fmt: skip
 TRAIN_LOG_FILES = Metric(
     "train_log_files", "gauge", "Log files that are followed.",
     (), TRAINING, stability="experimental",

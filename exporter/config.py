@@ -104,10 +104,13 @@ def _rate(value: object) -> object:
     return float(number)
 
 
+_WORK = re.compile(r"(\d{1,18}(?:\.\d{1,18})?(?:[eE][+-]?\d{1,2})?)\s*([MGTP]?)")
+
+
 def _work(value: object) -> object:
     """Return operations for a token; YAML takes 5e10 for text."""
-    if isinstance(value, str) and (match := _RATE.fullmatch(value.strip())) is not None:
-        return float(match[1]) * _RATES[match[2]]
+    if isinstance(value, str) and (match := _WORK.fullmatch(value.strip())) is not None:
+        return float(match[1]) * {**_RATES, "M": 1e6}[match[2]]
     if isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
     raise ValueError(f"a number such as 5e10 or 50G is wanted, not {_shown(value)}")
@@ -612,6 +615,13 @@ class PushSettings(_Section):
     max_records: int = Field(default=1_000, ge=1, le=100_000)
 
 
+class RanksSettings(_Detected):
+    """The ranks of training jobs on this machine, by the environment of their processes."""
+
+    interval: Duration = Field(default="10s", ge=0.1, le=3600)  # type: ignore[assignment]
+    names: dict[str, Annotated[str, Field(min_length=1, max_length=128)]] = {}
+
+
 class SourcesSettings(_Section):
     """All sources."""
 
@@ -626,6 +636,7 @@ class SourcesSettings(_Section):
     inference: InferenceSettings = InferenceSettings()
     serving: ServingSettings = ServingSettings()
     logs: LogsSettings = LogsSettings()
+    ranks: RanksSettings = RanksSettings()
     training_files: Annotated[tuple[TrainingFilesSettings, ...], BeforeValidator(_list)] = ()
     training_pages: Annotated[tuple[TrainingPageSettings, ...], BeforeValidator(_list)] = ()
 

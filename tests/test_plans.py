@@ -170,7 +170,8 @@ def test_a_gpu_that_appears_later_is_noticed_and_never_given_up(tmp_path: Path) 
     config.write_text(
         f"root: {root}\n"
         "sources: {host: {enabled: false}, network: {enabled: false}, process: {enabled: false},"
-        " nvml: {enabled: false}, derived: {enabled: false}, inference: {enabled: false}}\n"
+        " nvml: {enabled: false}, derived: {enabled: false}, inference: {enabled: false},"
+        " ranks: {enabled: false}}\n"
         "diagnosis: {enabled: false}\n"
         "push: {enabled: false}\n"
     )

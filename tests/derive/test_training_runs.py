@@ -117,6 +117,7 @@ def test_a_share_of_a_run_over_nodes_is_not_taken_for_the_run() -> None:
     names = {name for name, *_ in here.said}
     assert names == {
         "train_run_info", "train_reader_chosen", "train_phase_seconds_total",
+        "train_rank_step_seconds",
     }  # fmt: skip
     assert all(labels[-1] == "rank" for labels in here.rows(c.TRAIN_RUN_INFO))
 

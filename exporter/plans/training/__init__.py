@@ -10,6 +10,7 @@ from exporter.plans.training.diagnosis import diagnosis_plans
 from exporter.plans.training.files import files_plans, page_plans
 from exporter.plans.training.logs import log_plans
 from exporter.plans.training.push import push_plans
+from exporter.plans.training.ranks import rank_plans
 from exporter.plans.training.runs import runs_plans
 
 
@@ -23,6 +24,7 @@ def training_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
         *log_plans(settings, estate),
         *files_plans(settings, estate),
         *page_plans(settings, estate),
+        *rank_plans(settings, estate),
     ]
     yield from readers
     if readers or settings.training_sla:  # else there is nobody who could tell of a run
