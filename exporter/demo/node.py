@@ -598,9 +598,7 @@ def _jobs(scenario: Scenario) -> list[Process]:
     memory = (spec.weights + spec.kv_bytes * spec.kv_tokens) / SERVING + _WORKSPACE
     jobs = [Process(41_210 + n, "VLLM::Worker_TP", int(memory)) for n in range(SERVING)]
     trainer = int(scenario.course[0][0].peak_memory)
-    trainers = [
-        Process(52_304 + n, "pt_main_thread", trainer) for n, _ in enumerate(scenario.gpus)
-    ]
+    trainers = [Process(52_304 + n, "pt_main_thread", trainer) for n, _ in enumerate(scenario.gpus)]
     return [*jobs, *trainers][-8:]
 
 

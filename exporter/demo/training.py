@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 
@@ -113,6 +113,11 @@ class Stage(NamedTuple):
         return self.data_parallel * self.micro_batch * self.micro_batches
 
     @property
+    def flops_per_token(self) -> float:
+        """Operations that the model needs for a token, of whatever precision."""
+        return self.flops * (2 if self.precision == "fp8" else 1)
+
+    @property
     def tokens(self) -> int:
         """Tokens of a step for each GPU."""
         return self.batch * self.sequence // self.world
@@ -190,7 +195,7 @@ class Lap(NamedTuple):
     @property
     def loss(self) -> float:
         """What the loss has come down to."""
-        return 1.7 + 9.3 / (1 + self.number) ** 0.45
+        return 1.7 + 9.3 / math.pow(1 + self.number, 0.45)
 
 
 class Job:
@@ -200,7 +205,7 @@ class Job:
         self.scenario = scenario
         self.faults = scenario.faults
         self.done: deque[Lap] = deque(maxlen=512)
-        """Steps that are over; whoever tells of them takes them out."""
+        """Steps that are over and were not taken yet."""
         self.steps = 0
         self._past = [Parts()] * (len(scenario.gpus) + 1)
         self._flops = 0.0
@@ -246,10 +251,16 @@ class Job:
         self._flops += self.lap.stage.flops * self.lap.stage.tokens
         self.done.append(self.lap)
 
+    def take(self) -> list[Lap]:
+        """Return the steps that are over and were not taken yet."""
+        laps = [*self.done]
+        self.done.clear()
+        return laps
+
     def flops(self, now: float, rank: int) -> float:
         """Return the operations that a rank's tensor cores have done up to a moment."""
         share = _part_of(self.lap.ranks[rank], now - self.lap.began).steps
-        return self._flops + share * self.lap.stage.flops * self.lap.stage.tokens
+        return self._flops + share * (self.lap.stage.flops * self.lap.stage.tokens)
 
     def spent(self, now: float, rank: int | None = None) -> Parts:
         """Return what a rank of this node, or the slowest GPU, has spent up to a moment."""
@@ -305,18 +316,17 @@ def _at_pace(slowest: Parts, parts: Parts, pace: float) -> Parts:
 
 def _part_of(parts: Parts, elapsed: float) -> Parts:
     """Return what of a step is over after so many seconds of it."""
-    spent, left = [], elapsed
-    blocks = (
-        *parts[:4], parts.work, parts.bubble, parts.communication,
-    )  # fmt: skip
-    for block in blocks:
+    left = elapsed
+    spent = []
+    for block in (*parts[:4], parts.work, parts.bubble, parts.communication):
         spent.append(min(block, max(0.0, left)))
         left -= block
-    *before, work, bubble, communication = spent
-    share = work / parts.work if parts.work else 1.0
+    share = spent[4] / parts.work if parts.work else 1.0
     return Parts(
-        *before, share * parts.matmul, share * parts.memory, bubble, communication,
-        share * parts.hidden, share,
+        restart=spent[0], checkpoint=spent[1], data=spent[2], framework=spent[3],
+        matmul=share * parts.matmul, memory=share * parts.memory,
+        bubble=spent[5], communication=spent[6],
+        hidden=share * parts.hidden, steps=share,
     )  # fmt: skip
 
 

@@ -124,8 +124,10 @@ def _on_fake_driver(one: Plan, settings: Settings, demo: Demo, estate: Estate) -
 
 
 @contextlib.contextmanager
-def demo_plans() -> Iterator[Planner]:
+def demo_plans(scenario: str = "default") -> Iterator[Planner]:
     """Give plans for a made-up node: real readers over a fake fabric and fake servers.
+
+    `scenario` is one of `exporter.demo.SCENARIOS`.
 
     The host is the real one; GPUs, network and inference servers are made up, and so is what was
     promised, unless the settings have an objective.
@@ -133,7 +135,7 @@ def demo_plans() -> Iterator[Planner]:
     from exporter.demo import PROMISE, Demo
 
     with tempfile.TemporaryDirectory(prefix="flopwatch-demo-") as folder:
-        demo = Demo(Path(folder))
+        demo = Demo(Path(folder), scenario=scenario)
         for server in demo.page_servers:
             threading.Thread(target=server.serve_forever, name="demo", daemon=True).start()
         servers = tuple(

@@ -14,7 +14,7 @@ This needs torch and tensorboard, and nothing of flopwatch but its client.
 
 import argparse
 import contextlib
-import datetime
+import datetime as dt
 import json
 import os
 import sys
@@ -24,8 +24,8 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
 from torch import nn
+from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
 
@@ -70,7 +70,9 @@ class Attention(nn.Module):
             one(x).view(batch, length, -1, self.size).transpose(1, 2)
             for one in (self.query, self.key, self.value)
         )
-        mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=True)
+        mixed = functional.scaled_dot_product_attention(
+            query, key, value, is_causal=True, enable_gqa=True
+        )
         return self.out(mixed.transpose(1, 2).reshape(batch, length, -1))
 
 
@@ -89,7 +91,7 @@ class Block(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = x + self.attention(self.first(x))
         normed = self.second(x)
-        return x + self.down(F.silu(self.gate(normed)) * self.up(normed))
+        return x + self.down(functional.silu(self.gate(normed)) * self.up(normed))
 
 
 class Model(nn.Module):
@@ -181,7 +183,7 @@ class Megatron:
         self._file.write("-------------------- end of arguments ---------------------\n")
 
     def tell(self, step: int, seconds: float, loss: float, norm: float) -> None:
-        stamp = datetime.datetime.now().isoformat(" ", "microseconds")
+        stamp = dt.datetime.now().isoformat(" ", "microseconds")
         self._file.write(
             f" [{stamp}] iteration {step:8d}/{self._steps:8d} |"
             f" consumed samples: {step * self._batch:12d} |"
@@ -251,7 +253,7 @@ def train(options: argparse.Namespace) -> None:
                 tokens = next(batches)
             with account.phase("forward"):
                 logits = model(tokens[:, :-1])
-                loss = F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
+                loss = functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
             with account.phase("backward"):
                 loss.backward()
             with account.phase("optimizer"):
@@ -270,9 +272,7 @@ def train(options: argparse.Namespace) -> None:
 
 
 @contextlib.contextmanager
-def profiler(
-    options: argparse.Namespace, rank: int
-) -> Iterator[torch.profiler.profile | None]:
+def profiler(options: argparse.Namespace, rank: int) -> Iterator[torch.profiler.profile | None]:
     """Record every step but the first two, as one trace for each rank."""
     if not options.profile:
         yield None
