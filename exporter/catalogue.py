@@ -1583,6 +1583,20 @@ TRAIN_RECORDS_REFUSED_TOTAL = Metric(
     ("reader", "reason"), TRAINING, stability="experimental",
 )  # fmt: skip
 
+# ---------------------------------------------------------------- exporter: what jobs push
+
+FLOPWATCH_PUSH_RECORDS_TOTAL = Metric(
+    "flopwatch_push_records_total", "counter",
+    "Records of training runs that were pushed (push, otlp), by outcome: new, known (told before),"
+    " refused.",
+    ("reader", "outcome"), EXPORTER, stability="experimental",
+)  # fmt: skip
+FLOPWATCH_PUSH_ANSWERS_TOTAL = Metric(
+    "flopwatch_push_answers_total", "counter",
+    "Answers to pushes, by HTTP status.",
+    ("status",), EXPORTER, stability="experimental",
+)  # fmt: skip
+
 # ---------------------------------------------------------------- exporter: the daemon itself
 
 FLOPWATCH_BUILD_INFO = Metric(

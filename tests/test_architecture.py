@@ -71,7 +71,9 @@ ROOMS = {
     "sources.placement": Room((*SOURCE, "discovery.*")),
     # Where inference servers are looked for: finders know neither sources nor plans.
     "discovery": Room(("samples", "clock", "formats.*", "discovery.*")),
+    "formats.pushes": Room(("samples", "training.*")),
     "formats.filesd": Room(("samples",), ("yaml",)),
+    "sources.push": Room((*SOURCE, "training.*")),
     "sinks": Room(("samples", "catalogue", "clock")),
     "board": Room(("samples",)),
     "runner": Room(("samples", "clock", "board")),
@@ -80,13 +82,29 @@ ROOMS = {
     "status": Room(("samples", "catalogue")),
     "objectives": Room(),
     "config": Room(("objectives",), ("pydantic", "yaml")),
-    "web": Room(("samples",), ("fastapi", "starlette")),
+    # HTTP: what a request is, what jobs push, everything else.
+    "requests": Room(),
+    "intake": Room(("samples", "formats.*", "requests", "training.*")),
+    "web": Room(("samples", "requests"), ("fastapi", "starlette")),
+    "unixsocket": Room(),
     "demo": Room(("samples", "clock", "demo.*")),
     "demo.nvml": Room(("samples", "clock", "demo.*", "nvml.driver")),
     "plans": Room(("*",), ("*",)),
     "connection": Room((), ("uvicorn",)),
     "serve": Room(
-        ("web", "config", "catalogue", "connection", "foreign"), ("uvicorn",), lazily=("app",)
+        (
+            "web",
+            "config",
+            "catalogue",
+            "connection",
+            "foreign",
+            "intake",
+            "samples",
+            "training.*",
+            "unixsocket",
+        ),
+        ("uvicorn",),
+        lazily=("app", "formats.otlp"),
     ),
     "app": Room(
         (
@@ -100,6 +118,7 @@ ROOMS = {
             "runner",
             "samples",
             "status",
+            "training.*",
         )
     ),
     "__main__": Room(("app", "config"), (), lazily=("*",)),

@@ -1,0 +1,24 @@
+"""Plans for what tells of training runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from exporter import catalogue as c
+from exporter.config import Settings
+from exporter.plans.estate import Estate, Plan
+from exporter.runner import Schedule
+from exporter.sources.push import PushSource
+
+
+def training_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
+    """Yield the readers of training runs, and what is derived from them."""
+    yield from _push_plan(settings, estate)
+
+
+def _push_plan(settings: Settings, estate: Estate) -> Iterator[Plan]:
+    if settings.push.enabled:
+        yield Plan(
+            "push", c.EXPORTER, Schedule(5.0, 2.0), "",
+            lambda: PushSource(estate.reception, estate.clock),
+        )  # fmt: skip
