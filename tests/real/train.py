@@ -3,8 +3,8 @@
 Each rank is one process with one thread (`torchrun --nproc-per-node 2 tests/real/train.py ...`).
 Rank 0 writes below `--out`: `train.log` as Megatron-LM prints, `tensorboard/` with Megatron's tags,
 `traces/` of every rank where `--profile` is given, and each rank writes `truth.RANK.jsonl`, its own
-account of each step that no part of flopwatch has a hand in. Where FLOPWATCH_URL is set each
-rank's phases are pushed with `exporter.client`.
+account of each step that no part of flopwatch has a hand in. Ranks below `--push` also push the
+phases of their steps with `exporter.client`, to FLOPWATCH_URL.
 
 Faults: `--stall SECONDS` sleeps in the data loader of both ranks; `--wait SECONDS` lets the last
 rank sleep before it takes part in the first all-reduce of a step, so that the others wait for it.
@@ -21,6 +21,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -216,11 +217,55 @@ class Board:
 
 
 RATE = 1e-3
+RUN = "tiny"
+
+
+class Pushes:
+    """Pushes steps and phases, as any script may; without a run it does nothing."""
+
+    def __init__(self, *, wanted: bool, world: int) -> None:
+        self._run: Any = None
+        self._step: Any = None
+        if wanted:
+            from exporter.client import Run
+
+            self._run = Run(
+                RUN, framework="pytorch", config=CONFIG, sequence_length=SEQUENCE,
+                global_batch=MICRO_BATCH * world, data_parallel=world, tensor_parallel=1,
+                pipeline_parallel=1, precision="fp32", recompute="none",
+            )  # fmt: skip
+        self._tokens = MICRO_BATCH * SEQUENCE * world
+
+    @contextlib.contextmanager
+    def step(self) -> Iterator[None]:
+        if self._run is None:
+            yield
+            return
+        with self._run.step(tokens=self._tokens) as self._step:
+            yield
+
+    def phase(self, name: str) -> contextlib.AbstractContextManager[object]:
+        return contextlib.nullcontext() if self._step is None else self._step.phase(name)
+
+    def note(self, **numbers: float) -> None:
+        if self._step is not None:
+            self._step.note(**numbers)
+
+    def end(self) -> None:
+        if self._run is not None:
+            self._run.end()
 
 
 def train(options: argparse.Namespace) -> None:
     rank, world = dist.get_rank(), dist.get_world_size()
     account = Account(options.out / f"truth.{rank}.jsonl")
+    pushes = Pushes(wanted=rank < options.push, world=world)
+
+    @contextlib.contextmanager
+    def phase(name: str) -> Iterator[None]:
+        with account.phase(name), pushes.phase(name):
+            yield
+
     torch.manual_seed(0)
     model = DistributedDataParallel(Model(), bucket_cap_mb=100)
     optimizer = torch.optim.AdamW(model.parameters(), RATE, foreach=True)
@@ -229,9 +274,9 @@ def train(options: argparse.Namespace) -> None:
     def exchange(_: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         """Average gradients. Nothing is computed meanwhile, so all of it is exposed."""
         if injected["wait"] and bucket.is_last():
-            with account.phase("other"):
+            with phase("other"):
                 time.sleep(injected["wait"])
-        with account.phase("communication"):
+        with phase("communication"):
             dist.all_reduce(bucket.buffer())
         done: torch.futures.Future[torch.Tensor] = torch.futures.Future()
         done.set_result(bucket.buffer().div_(world))
@@ -249,23 +294,26 @@ def train(options: argparse.Namespace) -> None:
     with profiler(options, rank) as profile:
         account.end(step=0)
         for step in range(1, options.steps + 1):
-            with account.phase("data"):
-                tokens = next(batches)
-            with account.phase("forward"):
-                logits = model(tokens[:, :-1])
-                loss = functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
-            with account.phase("backward"):
-                loss.backward()
-            with account.phase("optimizer"):
-                norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-                optimizer.step()
-                optimizer.zero_grad(set_to_none=True)
+            with pushes.step():
+                with phase("data"):
+                    tokens = next(batches)
+                with phase("forward"):
+                    logits = model(tokens[:, :-1])
+                    loss = functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
+                with phase("backward"):
+                    loss.backward()
+                with phase("optimizer"):
+                    norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+                    optimizer.step()
+                    optimizer.zero_grad(set_to_none=True)
+                pushes.note(loss=loss.item(), gradient_norm=norm.item(), learning_rate=RATE)
             said = {"loss": loss.item(), "tokens": tokens[:, 1:].numel(), **injected}
             seconds = account.end(step=step, **said)
             for teller in tellers:
                 teller.tell(step, seconds, said["loss"], norm.item())
             if profile is not None:
                 profile.step()
+    pushes.end()
     for teller in tellers:
         if isinstance(teller, Board):
             teller.close()
@@ -297,9 +345,15 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--stall", type=float, default=0.0)
     parser.add_argument("--wait", type=float, default=0.0)
+    parser.add_argument("--push", type=int, default=0, help="how many ranks push")
     parser.add_argument("--profile", action="store_true")
+    parser.add_argument("--hurry", action="store_true", help="go before other work on this machine")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
+    if options.hurry:
+        # Before torch has threads: they are to go first as well.
+        with contextlib.suppress(PermissionError):
+            os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     try:
