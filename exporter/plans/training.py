@@ -1,4 +1,4 @@
-"""Plans for what tells of training runs."""
+"""Plans for those who tell of training runs."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ from collections.abc import Iterator
 
 from exporter import catalogue as c
 from exporter.config import Settings
-from exporter.plans.estate import Estate, Plan
+from exporter.plans.estate import Estate, Plan, remembering
 from exporter.runner import Schedule
 from exporter.sources.push import PushSource
+from exporter.sources.training_logs import TrainingLogsSource, Watched
 
 
 def training_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
-    """Yield the readers of training runs, and what is derived from them."""
+    """Yield the readers of training runs."""
     yield from _push_plan(settings, estate)
+    yield from _log_plans(settings, estate)
 
 
 def _push_plan(settings: Settings, estate: Estate) -> Iterator[Plan]:
@@ -22,3 +24,24 @@ def _push_plan(settings: Settings, estate: Estate) -> Iterator[Plan]:
             "push", c.EXPORTER, Schedule(5.0, 2.0), "",
             lambda: PushSource(estate.reception, estate.clock),
         )  # fmt: skip
+
+
+def _log_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
+    """Yield the reader of jobs' logs, where there are any to read."""
+    logs = settings.sources.logs
+    if not logs.enabled or not logs.files:
+        return
+    watched = tuple(
+        Watched(
+            one.path, one.run, one.framework, one.rank, one.logging_steps, one.tokens_per_second
+        )
+        for one in logs.files
+    )
+    kept = remembering(settings, estate)
+    yield Plan(
+        "logs", c.TRAINING, Schedule(logs.interval, logs.deadline, logs.max_series),
+        f"{settings.root} {logs!r} {settings.state_directory} {settings.state_interval}",
+        lambda: TrainingLogsSource(
+            watched, estate.training, estate.clock, settings.root, max_files=logs.max_files, **kept
+        ),
+    )  # fmt: skip
