@@ -5,7 +5,7 @@ driver library and scrapes fake inference servers over HTTP; all are driven by o
 model. Nothing here knows the daemon, and nothing here has a thread: whoever runs a `Demo` calls
 `step` from time to time and gives each of `page_servers` a thread for its `serve_forever`.
 
-The node also trains: the job writes a log below the demo's folder, and its pushes are to be taken
+The node also trains: the job writes a log below the root, and its pushes are to be taken
 with `Demo.pushes`. `SCENARIOS` says what else than the usual can be shown.
 
 `Demo.root` is for the sources of network, GPUs and kernel log; the host source keeps the real root.
@@ -35,7 +35,7 @@ from exporter.demo.sysfs import SysfsTree
 from exporter.demo.training import SCENARIOS, Faults
 from exporter.demo.trainlog import Teller
 
-__all__ = ["PROMISE", "SCENARIOS", "Demo", "DemoServer", "Faults"]
+__all__ = ["PROMISE", "SCENARIOS", "TRAINING_LOG", "Demo", "DemoServer", "Faults"]
 
 PROMISE: Mapping[str, Mapping[str, str]] = {
     "latency": {
@@ -53,6 +53,8 @@ PROMISE: Mapping[str, Mapping[str, str]] = {
 }
 """What the node's operator has promised: an `inference_sla` as a configuration states it."""
 
+TRAINING_LOG = "/var/log/training/train.log"
+
 _WARM_UP = 30.0
 _LONGEST_STEP = 60.0
 
@@ -69,9 +71,9 @@ class Demo:
     """The node, its files below `directory`, and its servers.
 
     `root` is what to hand to sources as the machine's root, `kernel_log` the log below it,
-    `training_log` what the training job prints; `servers` is each inference server by name;
-    `page_servers` must be served until `close`. The node has been running for half a minute when
-    this returns, so that there is something to see.
+    `run` is the training job's name, `TRAINING_LOG` what it prints below the root; `servers` is
+    each inference server by name; `page_servers` must be served until `close`. The node has been
+    running for half a minute when this returns, so that there is something to see.
 
     Raises `OSError` if `directory` cannot be written or already holds a demo, `KeyError` for a
     `scenario` that is not one of `SCENARIOS`.
@@ -96,9 +98,10 @@ class Demo:
             undo.callback(shutil.rmtree, self.root)
             self._tree = SysfsTree(self.root)
             self._kernel = KernelFiles(self.root)
-            self.training_log = directory / "train.log"
-            self._teller = Teller(self.training_log, SCENARIOS[scenario], self._node.born)
-            undo.callback(self._teller.remove)
+            log = self.root / TRAINING_LOG.lstrip("/")
+            log.parent.mkdir(parents=True)
+            self._teller = Teller(log, SCENARIOS[scenario], self._node.born)
+            self.run = self._node.job.stage.run
             self._write()
             llamacpp = PageServer(self._locked(llamacpp_page), LLAMACPP_TYPE)
             undo.callback(llamacpp.shutdown)

@@ -164,11 +164,6 @@ class Teller:
             if large:
                 self.log.replace(self.log.with_name(f"{self.log.name}.1"))
 
-    def remove(self) -> None:
-        """Remove the log, and the one that was moved aside."""
-        for path in (self.log, self.log.with_name(f"{self.log.name}.1")):
-            path.unlink(missing_ok=True)
-
     def pushes(self) -> list[bytes]:
         """Return what is to be pushed, as bodies of requests, and forget it."""
         waiting = list(self._waiting)

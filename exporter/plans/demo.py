@@ -14,6 +14,7 @@ from exporter import catalogue as c
 from exporter.clock import Clock
 from exporter.config import (
     ConfigError,
+    LogSettings,
     ServerSettings,
     Settings,
 )
@@ -144,7 +145,7 @@ def demo_plans(scenario: str = "default") -> Iterator[Planner]:
     The host is the real one; GPUs, network and inference servers are made up, and so is what was
     promised, unless the settings have an objective.
     """
-    from exporter.demo import PROMISE, Demo
+    from exporter.demo import PROMISE, TRAINING_LOG, Demo
 
     with tempfile.TemporaryDirectory(prefix="flopwatch-demo-") as folder:
         demo = Demo(Path(folder), scenario=scenario)
@@ -170,7 +171,9 @@ def demo_plans(scenario: str = "default") -> Iterator[Planner]:
                 # Whatever real server runs on this machine is not the made-up node's.
                 update={"servers": (*inference.servers, *servers), "local": False}
             )
-            sources = settings.sources.model_copy(update={"inference": inference})
+            log = LogSettings(path=TRAINING_LOG, run=demo.run, framework="megatron")
+            logs = settings.sources.logs.model_copy(update={"files": (log,)})
+            sources = settings.sources.model_copy(update={"inference": inference, "logs": logs})
             made = settings.model_copy(
                 update={
                     "root": str(demo.root), "sources": sources,

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from exporter.demo import SCENARIOS, Demo, Faults
+from exporter.demo import SCENARIOS, TRAINING_LOG, Demo, Faults
 from exporter.demo.node import Node
 from exporter.demo.training import CASE_STUDY, Lap, Parts
 from exporter.demo.trainlog import Teller, lines, phases, records
@@ -189,7 +189,8 @@ def demo(tmp_path: Path) -> Iterator[Demo]:
 def test_the_demo_prints_and_pushes_the_same_steps_once(demo: Demo) -> None:
     """Also those of the time before anybody looked."""
     demo.step(30)
-    printed = demo.training_log.read_text("utf-8").count("] iteration ")
+    log = demo.root / TRAINING_LOG.lstrip("/")
+    printed = log.read_text("utf-8").count("] iteration ")
     steps = [one["step"] for one in pushed(demo) if one.get("rank") == 0]
     assert steps == list(range(1, printed + 1))
     assert pushed(demo) == []
@@ -211,8 +212,6 @@ def test_a_large_log_is_moved_aside(tmp_path: Path, usual: list[Lap]) -> None:
     sizes = [path.stat().st_size for path in tmp_path.iterdir()]
     assert len(sizes) == 2
     assert max(sizes) < 4.1 * 2**20
-    teller.remove()
-    assert not list(tmp_path.iterdir())
 
 
 def test_an_unknown_scenario_names_those_that_are_known(capsys: pytest.CaptureFixture[str]) -> None:

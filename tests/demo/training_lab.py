@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from typing import NamedTuple
@@ -59,7 +60,7 @@ def watch(
     wanted: Callable[[str], bool] = lambda name: not name.startswith(ELSEWHERE),
 ) -> Iterator[Seen]:
     """Run the demo, and yield what is seen each so many seconds."""
-    clock = FakeClock()
+    clock = FakeClock(wall=time.time())  # as the demo's own: its files are of now
     estate = Estate(clock)
     with demo_plans(scenario) as plans, ExitStack() as ending:
         runners: list[tuple[Runner, float]] = []
