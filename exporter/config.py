@@ -467,6 +467,46 @@ class LogsSettings(_Timed):
         return {"files": document} if isinstance(document, list | tuple) else document
 
 
+RunName = Annotated[str, Field(min_length=1, max_length=128)]
+"""What a training run is called."""
+
+
+class TrainingFilesSettings(_Rated):
+    """A directory in which training jobs leave what they write for other tools."""
+
+    path: PathText
+    kind: Literal["auto", "tensorboard", "trainer_state", "mlflow", "wandb", "textfile"] = "auto"
+    run: RunName | None = None
+    name: Name | None = None
+    enabled: bool = True
+
+    @field_validator("path")
+    @classmethod
+    def _is_absolute(cls, value: str) -> str:
+        if not value.startswith("/"):
+            raise ValueError("an absolute path is wanted")
+        return value
+
+
+class TrainingPageSettings(_Section):
+    """A page of metrics that a training job itself shows."""
+
+    url: str
+    run: RunName | None = None
+    name: Name | None = None
+    enabled: bool = True
+    interval: Duration = Field(default="5s", ge=0.1, le=3600)  # type: ignore[assignment]
+    timeout: Duration = Field(default="2s", ge=0.05, le=600)  # type: ignore[assignment]
+    token_file: PathText | None = None
+    ca_file: PathText | None = None
+    insecure_skip_verify: bool = False
+
+    @field_validator("url")
+    @classmethod
+    def _is_http(cls, value: str) -> str:
+        return page_url(value)
+
+
 class SourcesSettings(_Section):
     """All sources."""
 
@@ -481,6 +521,8 @@ class SourcesSettings(_Section):
     inference: InferenceSettings = InferenceSettings()
     serving: ServingSettings = ServingSettings()
     logs: LogsSettings = LogsSettings()
+    training_files: Annotated[tuple[TrainingFilesSettings, ...], BeforeValidator(_list)] = ()
+    training_pages: Annotated[tuple[TrainingPageSettings, ...], BeforeValidator(_list)] = ()
 
 
 Precision = Literal["fp64", "fp64_tensor", "fp32", "tf32", "bf16", "fp16", "fp8", "fp4", "int8"]
@@ -694,6 +736,8 @@ def _problems(error: ValidationError) -> Iterator[tuple[str, str]]:
 _ENTRIES: dict[str, type[_Section]] = {
     "servers": ServerSettings,
     "accelerators": AcceleratorSettings,
+    "training_files": TrainingFilesSettings,
+    "training_pages": TrainingPageSettings,
 }
 """What the entries of a list are, by its key."""
 

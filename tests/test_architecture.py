@@ -71,6 +71,8 @@ ROOMS = {
     "sources.derived": Room((*SOURCE, "derive.*")),
     "sources.discovery": Room((*SOURCE, "engines.*", "discovery.*")),
     "sources.training_logs": Room((*SOURCE, "tail", "training.records")),
+    "sources.training_files": Room((*SOURCE, "training.*", "sources.training_files.*")),
+    "sources.training_page": Room((*SOURCE, "training.*")),
     "sources.placement": Room((*SOURCE, "discovery.*")),
     # Where inference servers are looked for: finders know neither sources nor plans.
     "discovery": Room(("samples", "clock", "formats.*", "discovery.*")),
@@ -78,6 +80,14 @@ ROOMS = {
     "formats.filesd": Room(("samples",), ("yaml",)),
     "sources.push": Room((*SOURCE, "training.*")),
     "formats.trainlog": Room(("samples", "formats.trainlog.*", "training.records")),
+    # What jobs write for other tools: turned into records, one encoding and one table of names.
+    "formats.tags": Room(("samples", "training.*")),
+    "formats.tfevents": Room(("samples", "formats.protobuf")),
+    "formats.wandb": Room(("samples", "formats.protobuf")),
+    "formats.mlflow": Room(("samples",)),
+    "formats.trainer_state": Room(("samples",)),
+    "formats.trainpage": Room(("samples", "training.*", "formats.tags", "formats.exposition")),
+    "formats.otlp": Room(("samples", "training.*", "formats.tags", "formats.protobuf")),
     "sinks": Room(("samples", "catalogue", "clock")),
     "board": Room(("samples",)),
     "runner": Room(("samples", "clock", "board")),

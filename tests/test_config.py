@@ -110,9 +110,15 @@ def test_the_example_file_is_valid_and_shows_every_key() -> None:
                 found |= keys(field.annotation)
         return found
 
-    from exporter.config import AcceleratorSettings, ServerSettings
+    from exporter.config import (
+        AcceleratorSettings,
+        ServerSettings,
+        TrainingFilesSettings,
+        TrainingPageSettings,
+    )
 
-    known = keys(Settings) | keys(ServerSettings) | keys(AcceleratorSettings) | set(OPTIONS)
+    listed = (AcceleratorSettings, ServerSettings, TrainingFilesSettings, TrainingPageSettings)
+    known = keys(Settings).union(OPTIONS, *map(keys, listed))
     missing = {key for key in known if f"{key}:" not in text}
     assert missing == set()
 

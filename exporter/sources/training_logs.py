@@ -537,7 +537,7 @@ def _known(facts: Facts) -> dict[str, Any]:
 def _facts(run: str, told: object) -> Facts:
     """Return facts that were kept; those that make no sense are left out."""
     known = {one.name for one in dataclasses.fields(Facts)} - {"run"}
-    plain = {
+    plain: dict[str, Any] = {
         name: value
         for name, value in (told.items() if isinstance(told, dict) else ())
         if name in known and isinstance(value, int | float | str)

@@ -1,4 +1,4 @@
-"""Plans for those who tell of training runs."""
+"""Plans for the logs of training jobs."""
 
 from __future__ import annotations
 
@@ -8,25 +8,10 @@ from exporter import catalogue as c
 from exporter.config import Settings
 from exporter.plans.estate import Estate, Plan, remembering
 from exporter.runner import Schedule
-from exporter.sources.push import PushSource
 from exporter.sources.training_logs import TrainingLogsSource, Watched
 
 
-def training_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
-    """Yield the readers of training runs."""
-    yield from _push_plan(settings, estate)
-    yield from _log_plans(settings, estate)
-
-
-def _push_plan(settings: Settings, estate: Estate) -> Iterator[Plan]:
-    if settings.push.enabled:
-        yield Plan(
-            "push", c.EXPORTER, Schedule(5.0, 2.0), "",
-            lambda: PushSource(estate.reception, estate.clock),
-        )  # fmt: skip
-
-
-def _log_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
+def log_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
     """Yield the reader of jobs' logs, where there are any to read."""
     logs = settings.sources.logs
     if not logs.enabled or not logs.files:
