@@ -384,34 +384,6 @@ class ServingSettings(_Timed):
     refresh: Duration = Field(default="10s", ge=1.0, le=60.0)  # type: ignore[assignment]
 
 
-def _socket(value: object) -> object:
-    if value is False or value == "auto":
-        return value
-    if not isinstance(value, str) or not value.startswith("/"):
-        raise ValueError(f"auto, false or an absolute path is wanted, not {_shown(value)}")
-    return _path(value)
-
-
-def _group(value: object) -> object:
-    number = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 32
-    name = isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9._-]+", value) is not None
-    if value is None or number or name:
-        return value
-    raise ValueError(f"the name or number of a group is wanted, not {_shown(value)}")
-
-
-class PushSettings(_Section):
-    """What jobs may tell the daemon themselves, and how."""
-
-    enabled: bool = True
-    loopback: bool = True
-    socket: Annotated[str | Literal[False], BeforeValidator(_socket)] = "auto"
-    socket_group: Annotated[str | int | None, BeforeValidator(_group)] = None
-    token_file: PathText | None = None
-    max_body: Size = Field(default="1MiB", ge=1024, le=64 << 20)  # type: ignore[assignment]
-    max_records: int = Field(default=1_000, ge=1, le=100_000)
-
-
 _LOG_NAMES = frozenset({"file", "folder", "job", "pod", "namespace", "container"})
 
 
@@ -505,6 +477,34 @@ class TrainingPageSettings(_Section):
     @classmethod
     def _is_http(cls, value: str) -> str:
         return page_url(value)
+
+
+def _socket(value: object) -> object:
+    if value is False or value == "auto":
+        return value
+    if not isinstance(value, str) or not value.startswith("/"):
+        raise ValueError(f"auto, false or an absolute path is wanted, not {_shown(value)}")
+    return _path(value)
+
+
+def _group(value: object) -> object:
+    number = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 32
+    name = isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9._-]+", value) is not None
+    if value is None or number or name:
+        return value
+    raise ValueError(f"the name or number of a group is wanted, not {_shown(value)}")
+
+
+class PushSettings(_Section):
+    """What jobs may tell the daemon themselves, and how."""
+
+    enabled: bool = True
+    loopback: bool = True
+    socket: Annotated[str | Literal[False], BeforeValidator(_socket)] = "auto"
+    socket_group: Annotated[str | int | None, BeforeValidator(_group)] = None
+    token_file: PathText | None = None
+    max_body: Size = Field(default="1MiB", ge=1024, le=64 << 20)  # type: ignore[assignment]
+    max_records: int = Field(default=1_000, ge=1, le=100_000)
 
 
 class SourcesSettings(_Section):

@@ -78,7 +78,6 @@ ROOMS = {
     "discovery": Room(("samples", "clock", "formats.*", "discovery.*")),
     "formats.pushes": Room(("samples", "training.*")),
     "formats.filesd": Room(("samples",), ("yaml",)),
-    "sources.push": Room((*SOURCE, "training.*")),
     "formats.trainlog": Room(("samples", "formats.trainlog.*", "training.records")),
     # What jobs write for other tools: turned into records, one encoding and one table of names.
     "formats.tags": Room(("samples", "training.*")),
@@ -88,6 +87,7 @@ ROOMS = {
     "formats.trainer_state": Room(("samples",)),
     "formats.trainpage": Room(("samples", "training.*", "formats.tags", "formats.exposition")),
     "formats.otlp": Room(("samples", "training.*", "formats.tags", "formats.protobuf")),
+    "sources.push": Room((*SOURCE, "training.*")),
     "sinks": Room(("samples", "catalogue", "clock")),
     "board": Room(("samples",)),
     "runner": Room(("samples", "clock", "board")),

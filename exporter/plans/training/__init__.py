@@ -8,7 +8,7 @@ from exporter.config import Settings
 from exporter.plans.estate import Estate, Plan
 from exporter.plans.training.files import files_plans, page_plans
 from exporter.plans.training.logs import log_plans
-from exporter.plans.training.pushes import push_plans
+from exporter.plans.training.push import push_plans
 
 
 def training_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:

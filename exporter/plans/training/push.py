@@ -1,4 +1,4 @@
-"""The plan for what jobs push."""
+"""The plan of what jobs tell the daemon themselves."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from exporter.sources.push import PushSource
 
 
 def push_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
-    """Yield the source that tells what became of pushes."""
+    """Yield the source that shows how pushing goes."""
     if settings.push.enabled:
         yield Plan(
             "push", c.EXPORTER, Schedule(5.0, 2.0), "",
