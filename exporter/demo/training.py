@@ -126,7 +126,7 @@ class Stage(NamedTuple):
 class Faults(NamedTuple):
     """What is wrong with a job. Shares are of the step as it then is.
 
-    `data` is waiting for the loader, `late` waiting in the collective for ranks of other nodes,
+    Rails that are down count for nothing there. `data` is waiting for the loader, `late` waiting in the collective for ranks of other nodes,
     `clock` a cap in megahertz on the job's GPUs, `straggler` one of the node's ranks, the work of
     which takes `slower` times as long. A checkpoint is written each `checkpoint_steps`.
     """
@@ -232,14 +232,9 @@ class Job:
         slowest = parts._replace(matmul=parts.matmul * work, memory=parts.memory * work)
         # Ranks of other nodes keep this one waiting, whatever its own pace.
         talking = talking if stage.communication is None else stage.communication
-        waiting = max(0.0, ready - at - slowest.seconds) + talking
-        slowest = slowest._replace(communication=waiting)
-        whole = slowest.seconds - slowest.restart - slowest.checkpoint
-        injected = whole / (1 - self.faults.data - self.faults.late)
-        slowest = slowest._replace(
-            data=slowest.data + injected * self.faults.data,
-            communication=slowest.communication + injected * self.faults.late,
-        )
+        slowest = _injected(slowest._replace(communication=talking), self.faults)
+        waiting = max(0.0, ready + talking - at - slowest.seconds)
+        slowest = slowest._replace(communication=slowest.communication + waiting)
         ranks = tuple(_at_pace(slowest, parts, pace) for pace in paces)
         self.lap = Lap(self.steps + 1, self._attempt, stage, at, slowest, ranks)
 
@@ -303,6 +298,16 @@ class Job:
             pace = 1.0 if self.scenario.sound or gpu == self._slow else 1 / _FASTER
             paces.append(pace * (self.faults.slower if rank == self.faults.straggler else 1.0))
         return paces
+
+
+def _injected(parts: Parts, faults: Faults) -> Parts:
+    """Return the parts of a step with what waits for data and for late ranks."""
+    whole = parts.seconds - parts.restart - parts.checkpoint
+    whole /= 1 - faults.data - faults.late
+    return parts._replace(
+        data=parts.data + whole * faults.data,
+        communication=parts.communication + whole * faults.late,
+    )
 
 
 def _at_pace(slowest: Parts, parts: Parts, pace: float) -> Parts:
