@@ -3,8 +3,8 @@
 Each rank is one process with one thread (`torchrun --nproc-per-node 2 tests/real/train.py ...`).
 Rank 0 writes below `--out`: `train.log` as Megatron-LM prints, `tensorboard/` with Megatron's tags,
 `traces/` of every rank where `--profile` is given, and each rank writes `truth.RANK.jsonl`, its own
-account of each step that no part of flopwatch has a hand in. Ranks below `--push` also push the
-phases of their steps with `exporter.client`, to FLOPWATCH_URL.
+account of each step that no part of flopwatch has a hand in; `parameters` is what torch counts.
+Ranks below `--push` also push the phases of their steps with `exporter.client`, to FLOPWATCH_URL.
 
 Faults: `--stall SECONDS` sleeps in the data loader of both ranks; `--wait SECONDS` lets the last
 rank sleep before it takes part in the first all-reduce of a step, so that the others wait for it.
@@ -30,24 +30,8 @@ from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
 
-CONFIG = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "hidden_size": 256,
-    "intermediate_size": 704,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 4,
-    "head_dim": 32,
-    "vocab_size": 1024,
-    "max_position_embeddings": 256,
-    "tie_word_embeddings": False,
-    "hidden_act": "silu",
-    "attention_bias": False,
-    "mlp_bias": False,
-    "torch_dtype": "float32",
-}
-"""The model, as its config.json would say it."""
+CONFIG = json.loads(Path(__file__).with_name("tiny_config.json").read_text("utf-8"))
+"""The model, as its config.json says it."""
 
 SEQUENCE = 256
 MICRO_BATCH = 4
@@ -285,7 +269,8 @@ def train(options: argparse.Namespace) -> None:
     model.register_comm_hook(None, exchange)
     tellers = []
     if rank == 0:
-        (options.out / "config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
+        parameters = sum(one.numel() for one in model.parameters())
+        (options.out / "parameters").write_text(str(parameters), encoding="utf-8")
         tellers = [
             Megatron(options.out / "train.log", options.steps, world),
             Board(options.out / "tensorboard", world),

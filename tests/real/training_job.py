@@ -13,8 +13,7 @@ import pytest
 
 PYTHON = os.environ.get("FLOPWATCH_TORCH_PYTHON", "")
 RANKS = 2
-WARM_UP = 5
-"""Steps at the beginning of which nothing is said: memory is allocated, kernels are chosen."""
+CONFIG = Path(__file__).with_name("tiny_config.json")
 
 HIDDEN, HEAD, HEADS, GROUPS, WIDTH, LAYERS, WORDS, SEQUENCE = 256, 32, 8, 4, 704, 2, 1024, 256
 """The model's sizes, as `train.py` has them."""
@@ -45,10 +44,16 @@ class Row(NamedTuple):
 
 
 class Truth(NamedTuple):
-    """The steps of each rank, without the first ones, and the folder of the run."""
+    """The steps of each rank but for the first, in which memory is allocated; and the folder."""
 
     ranks: list[list[Row]]
     folder: Path
+
+    def until(self, step: float) -> Truth:
+        """Return the same without what comes after a step."""
+        return Truth(
+            [[row for row in rows if row.step <= step] for rows in self.ranks], self.folder
+        )
 
     @property
     def seconds(self) -> float:
@@ -56,9 +61,20 @@ class Truth(NamedTuple):
         return statistics.fmean(row.seconds for row in self.ranks[0])
 
     @property
+    def median(self) -> float:
+        """The median time of a step."""
+        return statistics.median(row.seconds for row in self.ranks[0])
+
+    @property
     def tgs(self) -> float:
         """Tokens in a second for each rank."""
         return self.ranks[0][0].tokens / self.seconds
+
+    @property
+    def computing(self) -> float:
+        """Operations in a second of each rank while it goes forward and backward."""
+        share = self.share("forward") + self.share("backward")
+        return flops_per_token() * self.tgs / share
 
     def share(self, phase: str, rank: int = 0) -> float:
         """The share of its time that a rank spent in a phase."""
@@ -97,4 +113,4 @@ def _rows(path: Path) -> list[Row]:
         for one in told
         if one["step"]
     ]
-    return rows[WARM_UP:]
+    return rows[1:]
