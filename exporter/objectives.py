@@ -66,6 +66,10 @@ class Objective:
         """Tell whether a model on a server is meant."""
         return _meant(model_name, self.models) and _meant(server, self.servers)
 
+    def allowance(self, amount: float) -> float:
+        """Return how much of an amount, seconds or requests, may be bad: of 99.9 % a thousandth."""
+        return float((1 - Decimal(repr(self.target))) * Decimal(repr(amount)))
+
     def describe(self) -> str:
         """Return the objective in words, as it is evaluated."""
         name = "/".join(filter(None, (self.sla, self.tier, self.name)))

@@ -352,3 +352,26 @@ def _recompute(given: Arguments) -> Recompute | None:
             modules = str(given.get("recompute_modules") or "core_attn")
             return "selective" if re.findall(r"\w+", modules) == ["core_attn"] else None
     return None
+
+
+# ---------------------------------------------------------------- utilization
+
+
+def utilization(rate: float, work: float, peak: float) -> float:
+    """Return MFU or HFU: tokens each second and GPU, times FLOPs per token, over the peak."""
+    return rate * work / peak
+
+
+def at_pace(mfu: float, before: float, after: float) -> float:
+    """Return the MFU of the same work when a step that took `before` takes `after`."""
+    return mfu * before / after
+
+
+def on_peak(mfu: float, peak: float, other: float) -> float:
+    """Return a utilization of one peak as one of another; the two are no one series."""
+    return mfu * peak / other
+
+
+def remaining(*losses: float) -> float:
+    """Return the share of the peak that is left after losses, each a share of the peak."""
+    return 1 - sum(losses)

@@ -189,6 +189,7 @@ def _experts(given: Arguments, layers: int, *, biases: bool) -> dict[str, Any]:
         "moe_intermediate_size": given.optional("moe_ffn_hidden_size"),
         "expert_layers": sparse,
         "shared_size": given.number("moe_shared_expert_intermediate_size", 0),
+        "shared_gate": given.flag("moe_shared_expert_gate"),
         "router_biases": biases,
         "balances": given.flag("moe_router_enable_expert_bias"),
     }
