@@ -124,9 +124,10 @@ class Stage(NamedTuple):
 
 
 class Faults(NamedTuple):
-    """What is wrong with a job. Shares are of the step as it then is.
+    """What is wrong with a job. Shares are of the step as it then is; rails that are down, and
+    checkpoints, count for nothing there.
 
-    Rails that are down count for nothing there. `data` is waiting for the loader, `late` waiting in the collective for ranks of other nodes,
+    `data` is waiting for the loader, `late` waiting in the collective for ranks of other nodes,
     `clock` a cap in megahertz on the job's GPUs, `straggler` one of the node's ranks, the work of
     which takes `slower` times as long. A checkpoint is written each `checkpoint_steps`.
     """
