@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from exporter.derive.flops import count
 from exporter.formats.trainlog import FRAMEWORKS, Course, LogParser, LogStream
 from exporter.formats.trainlog.lines import (
     Bar,
@@ -28,6 +29,8 @@ from exporter.formats.trainlog.lines import (
 )
 from exporter.formats.trainlog.parser import every
 from exporter.formats.trainlog.text import number, plain, rank_prefix, stamp, whole
+from exporter.reference.megatron import ARGUMENTS, read_arguments
+from exporter.reference.models import load
 from exporter.training import TrainingLedger
 from exporter.training.records import Facts, Moment, Record, Step
 
@@ -641,6 +644,58 @@ def test_megatrons_arguments_tell_the_sizes() -> None:
         tensor_parallel=4, pipeline_parallel=2, global_batch=512, micro_batch=1,
         sequence_length=4096, recompute="selective", last_step=1000,
     )  # fmt: skip
+
+
+LISTED = {
+    "num_layers": "32", "hidden_size": "4096", "ffn_hidden_size": "14336", "swiglu": "True",
+    "num_attention_heads": "32", "group_query_attention": "True", "num_query_groups": "8",
+    "normalization": "RMSNorm", "add_bias_linear": "False", "position_embedding_type": "rope",
+    "untie_embeddings_and_output_weights": "True", "padded_vocab_size": "128256",
+    "hybrid_attention_ratio": "0.0", "hybrid_override_pattern": "None", "num_experts": "None",
+    "moe_layer_freq": "1", "recompute_granularity": "None", "window_size": "None",
+}  # fmt: skip
+
+
+def listing(arguments: dict[str, str]) -> list[str]:
+    """Return the list of arguments as Megatron prints it, sorted, with some that say nothing."""
+    told = {**arguments, "adam_beta1": "0.9", "data_path": "['a b', 'c']", "lr": "0.0003"}
+    body = [f"  {name} {'.' * (48 - len(name))} {told[name]}" for name in sorted(told)]
+    ends = "-" * 24 + " arguments " + "-" * 24, "-" * 20 + " end of arguments " + "-" * 21
+    return [ends[0], *body, ends[1]]
+
+
+def test_megatrons_arguments_tell_the_model() -> None:
+    """A job that prints its arguments needs no config: it is Llama-3.1-8B."""
+    (found,) = {one.run: one for one in facts(every(LogParser("r"), listing(LISTED)))}.values()
+    assert found.config is not None
+    assert dict(found.config) == LISTED
+    work = count(found, load())
+    assert work.total_parameters == 8_030_261_248
+    assert work.hardware["6n"] == work.model["6n"]
+
+
+def test_a_list_of_arguments_that_was_not_seen_from_its_beginning_tells_no_model() -> None:
+    """The file was opened in the middle of it, or cut; what is missing would be a default."""
+    whole = listing(LISTED)
+    for lines in (whole[5:], whole[:-1], [*whole[:9], *listing({})]):
+        assert all(one.config is None for one in facts(every(LogParser("r"), lines)))
+
+
+def test_experts_in_some_layers_are_told_by_a_list_of_any_length() -> None:
+    layers = str([0] * 3 + [1] * 58)
+    change = {"num_layers": "61", "num_experts": "8", "moe_layer_freq": layers}
+    found = facts(every(LogParser("r"), listing({**LISTED, **change})))[-1]
+    assert found.config is not None
+    assert read_arguments(found.config).expert_layers == 58
+
+
+def test_every_argument_that_counting_asks_for_is_read_from_a_log() -> None:
+    """Those but the switches of a command line that the list tells under another name."""
+    elsewhere = {"disable_bias_linear", "share_embeddings_and_output_weights"}
+    told = dict.fromkeys(ARGUMENTS, "1")
+    found = facts(every(LogParser("r"), listing(told)))[-1]
+    assert found.config is not None
+    assert ARGUMENTS - found.config.keys() <= elsewhere
 
 
 def test_torchtitan_tells_mesh_and_batch() -> None:

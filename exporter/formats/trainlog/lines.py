@@ -88,6 +88,19 @@ class Told(NamedTuple):
     facts: Mapping[str, int | str]
 
 
+class Argument(NamedTuple):
+    """An argument of Megatron that says of what shape the model is, as it is printed."""
+
+    name: str
+    value: str
+
+
+class Arguments(NamedTuple):
+    """Megatron's list of all arguments begins, or ends."""
+
+    ends: bool
+
+
 class Evaluated(NamedTuple):
     """An evaluation took so many seconds between two steps (Transformers)."""
 
@@ -110,7 +123,19 @@ class Bar(NamedTuple):
     total: int
 
 
-Found = StepLine | Heading | Timer | Extreme | Note | Told | Evaluated | Summary | Bar
+Found = (
+    StepLine
+    | Heading
+    | Timer
+    | Extreme
+    | Note
+    | Told
+    | Argument
+    | Arguments
+    | Evaluated
+    | Summary
+    | Bar
+)
 
 # ---------------------------------------------------------------- numbers that make sense
 
@@ -297,6 +322,34 @@ _ARGUMENTS: Mapping[str, str] = {
     "train_iters": "last_step",
     "train_batch_size": "global_batch",
 }
+
+
+_VALUE = re.compile(r"(?:^|\s)([a-z][a-z0-9_]{2,60}) \.{3,60} ([^\n]{1,2000})$")
+_SHAPE_PREFIXES = (
+    "hybrid_", "is_hybrid", "mamba_", "linear_attention", "moe_", "num_", "qk_", "recompute_",
+    "window_", "heterogeneous_", "experimental_attention", "kv_", "q_lora", "untie_",
+)  # fmt: skip
+_SHAPE = frozenset((
+    "add_bias_linear", "add_qkv_bias", "attention_output_gate", "ffn_hidden_size",
+    "gated_linear_unit", "group_query_attention", "hidden_size", "make_vocab_size_divisible_by",
+    "max_position_embeddings", "mtp_num_layers", "multi_latent_attention", "normalization",
+    "padded_vocab_size", "position_embedding_type", "seq_length", "softmax_type", "swiglu",
+    "tensor_model_parallel_size", "use_rotary_position_embeddings", "v_head_dim", "vocab_size",
+))  # fmt: skip
+
+
+def _shape(text: str) -> Iterator[Found]:
+    """Yield an argument about the model's shape, within Megatron's list of them or not."""
+    match = _VALUE.search(text) if len(text) < _LONGEST_LITERAL else None
+    if match is not None and (match[1] in _SHAPE or match[1].startswith(_SHAPE_PREFIXES)):
+        yield Argument(match[1], match[2].strip())
+
+
+def _list(text: str) -> Iterator[Found]:
+    if "-- arguments --" in text:
+        yield Arguments(ends=False)
+    elif "-- end of arguments --" in text:
+        yield Arguments(ends=True)
 
 
 def _timers(text: str) -> Iterator[Found]:
@@ -776,6 +829,8 @@ READERS = (
     Reader("megatron", ("MnRtt/Rnk",), _straggler),
     Reader("plain", (" | loss",), _plain),
     Reader("", (" ....",), _argument),
+    Reader("megatron", (" ....",), _shape),
+    Reader("megatron", ("arguments --",), _list),
     Reader("", tuple(dict.fromkeys(sign.word for sign in _SIGNS)), _notes),
     Reader("megatron", (" ....",), _timers),
 )  # fmt: skip

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from exporter.formats.trainlog.lines import (
+    Argument,
+    Arguments,
     Bar,
     Evaluated,
     Extreme,
@@ -164,6 +166,9 @@ class _Draft:
     family: str = ""
 
 
+_MOST_ARGUMENTS = 200
+
+
 @dataclass(slots=True)
 class _Block:
     """What Composer has told of a step so far: one value a line."""
@@ -241,6 +246,7 @@ class LogParser:
         self._bridge: StepLine | None = None
         self._unnumbered: tuple[StepLine, Stamp | None] | None = None
         self.bars = True
+        self._arguments: dict[str, str] | None = None
         self._voice = ""
         self._sums: dict[str, float] = {}
         self._sums_step = -1
@@ -282,6 +288,7 @@ class LogParser:
     def interrupt(self) -> None:
         """Forget what the next lines would have continued: some are missing."""
         self._block = self._bridge = self._unnumbered = self._when = None
+        self._arguments = None
         self._sums, self._counted = {}, False
         self.course.interrupt()
 
@@ -310,11 +317,28 @@ class LogParser:
                 return self._noted(found, when)
             case Told():
                 self._state(found.facts, found.family)
+            case Argument():
+                if self._arguments is not None and len(self._arguments) < _MOST_ARGUMENTS:
+                    self._arguments[found.name] = found.value
+            case Arguments():
+                self._list(ends=found.ends)
             case Evaluated():
                 self._evaluated += found.seconds
             case Summary():
                 return self._summary(found, when)
         return []
+
+    def _list(self, *, ends: bool) -> None:
+        """Take Megatron's arguments for the model's config once all are there.
+
+        Some alone would be worse than none: what is missing has a default.
+        """
+        if not ends:
+            self._arguments = {}
+            return
+        listed, self._arguments = self._arguments, None
+        if listed and "num_layers" in listed:
+            self.facts = dataclasses.replace(self.facts, config=listed)
 
     def _step_line(self, line: StepLine, text: str, when: Stamp | None) -> list[Record]:
         if line.family == "composer":
