@@ -64,7 +64,7 @@ def test_a_metric_of_mlflow_is_lines_of_time_value_and_step() -> None:
     assert points[0] == mlflow.Point(1796014177.806, 4.0, 10)
     assert math.isnan(points[3].value)
     meta = mlflow.read_meta((run / "meta.yaml").read_text())
-    assert meta == mlflow.Meta("gallant-shark-1", active=True, started=1796014177.787)
+    assert meta == mlflow.Meta("gallant-shark-1", True, 1796014177.787, 1796014177.82, "ended")
 
 
 @pytest.mark.parametrize("line", [b"", b"x 1 2", b"1 x 2", b"1 1 -2", b"1", b"9" * 400, b"1 1_0 2"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -62,8 +62,10 @@ class Budget:
         return granted
 
 
-def look(root: Path, limits: Limits, faults: list[Fault]) -> Iterator[Found]:
-    """Yield the regular files below a directory, what lies higher first.
+def look(
+    root: Path, limits: Limits, faults: list[Fault], wanted: Callable[[str], bool] = bool
+) -> Iterator[Found]:
+    """Yield the regular files below a directory whose path is `wanted`, what lies higher first.
 
     Links to files are followed, links to folders are not: they may lead in a circle. Folders that
     cannot be listed are told as faults, and so is a limit that was met. Raises `OSError` if the
@@ -90,7 +92,7 @@ def look(root: Path, limits: Limits, faults: list[Fault]) -> Iterator[Found]:
                 path = f"{folder}/{entry.name}" if folder else entry.name
                 if entry.is_dir(follow_symlinks=False):
                     deeper.append(path)
-                elif (one := _regular(entry, path)) is not None:
+                elif wanted(path) and (one := _regular(entry, path)) is not None:
                     yield one
         if deeper and depth == limits.depth:
             detail = f"folders deeper than {limits.depth}: {deeper[0]} and such"

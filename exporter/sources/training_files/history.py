@@ -43,6 +43,7 @@ class _Run:
     restarts: int = 0
     modified: float = 0.0
     checkpoint: int = -1
+    facts: Facts | None = None
 
 
 class HistoryReader:
@@ -117,11 +118,13 @@ class HistoryReader:
             )  # fmt: skip
 
     def _facts(self, run: _Run, state: State) -> Iterator[Facts]:
-        if not run.marks:
-            yield Facts(
-                run=run.stream.run, framework="transformers", last_step=state.last_step,
-                micro_batch=state.batch or None,
-            )  # fmt: skip
+        facts = Facts(
+            run=run.stream.run, framework="transformers", last_step=state.last_step,
+            micro_batch=state.batch or None,
+        )  # fmt: skip
+        if facts != run.facts:
+            run.facts = facts
+            yield facts
 
     def _steps(self, run: _Run, state: State) -> Iterator[Record]:
         """Yield the steps that were not told; a changed one, and those behind it, are new."""

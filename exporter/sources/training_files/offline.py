@@ -115,10 +115,10 @@ class OfflineReader:
             facts = {k: v for k, v in told.config.items() if tags.fact(k)}
             yield from file.stream.facts(facts)
         stream = file.stream
-        if told.exit_code:
+        if told.exit_code is not None:
             yield Moment(
-                run=stream.run, kind="failed", attempt=stream.attempt, step=stream.last,
-                detail=f"exit code {told.exit_code}",
+                run=stream.run, kind="failed" if told.exit_code else "ended",
+                attempt=stream.attempt, step=stream.last, detail=f"exit code {told.exit_code}",
             )  # fmt: skip
         step = told.step
         if step is None or not 0 <= step <= _MOST_STEP or not any(map(tags.known, told.values)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, MutableMapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -29,6 +30,16 @@ KINDS: dict[str, Callable[[Names], Reader]] = {
 """What reads each kind of file."""
 
 _MOST_FAULTS = 20
+
+# The system is asked only about files that a reader may want: checkpoints have thousands of others.
+_PATTERN = re.compile(
+    r"(?:.*/)?(?:[^/]*tfevents\.[^/]*|trainer_state\.json|meta\.yaml|[^/]*\.wandb|[^/]*\.prom)"
+    r"|.*/metrics/.*"
+)
+
+
+def _wanted(path: str) -> bool:
+    return _PATTERN.fullmatch(path) is not None
 
 
 class Ledger(Protocol):
@@ -83,7 +94,7 @@ class TrainingFilesSource:
         """Look for what is new. Raises `OSError` if the directory cannot be listed."""
         now = self._clock.monotonic()
         faults = self._take_over(now) if self._round is None else []
-        found = list(look(self._root, self._limits, faults))
+        found = list(look(self._root, self._limits, faults, _wanted))
         scene = Scene(self._root, now, self._clock.time(), self._first, Budget(self._limits.bytes))
         for reader in self._readers.values():
             for one in reader.read(list(reader.wants(found)), scene):

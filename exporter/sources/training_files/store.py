@@ -25,7 +25,7 @@ from exporter.sources.training_files.reading import (
     latest,
     next_piece,
 )
-from exporter.training.records import Record
+from exporter.training.records import Moment, Record
 
 QUIET = 30.0
 _LARGEST_META = 64 << 10
@@ -39,6 +39,8 @@ class _Run:
     grown: float = 0.0
     restarts: int = 0
     met: bool = False
+    began: bool = False
+    end: str = ""
 
 
 class StoreReader:
@@ -55,19 +57,13 @@ class StoreReader:
 
     def wants(self, found: Sequence[Found]) -> Iterable[Found]:
         """Return the descriptions of runs, and their metrics that mean something here."""
-        homes = {one.directory for one in found if one.name == "meta.yaml"}
-        chosen = []
-        for one in found:
-            home, marker, key = one.path.rpartition("/metrics/") if "/metrics/" in one.path else (
-                "", "", "")  # fmt: skip
-            while marker and home not in homes and "/metrics/" in home:
-                home, marker, more = home.rpartition("/metrics/")
-                key = f"{more}/metrics/{key}"
-            if (one.name == "meta.yaml" and _has_metrics(one, found)) or (
-                marker and home in homes and tags.known(key)
-            ):
-                chosen.append(one)
-        return chosen
+        described = {one.directory for one in found if one.name == "meta.yaml"}
+        metrics = [one for one in found if (home := home_of(one.path)) and home in described]
+        homes = {home_of(one.path) for one in metrics}
+        yield from (one for one in found if one.name == "meta.yaml" and one.directory in homes)
+        for one in metrics:
+            if tags.known(key_of(one.path)):
+                yield one
 
     def read(self, found: Sequence[Found], scene: Scene) -> Iterator[Record | Fault]:
         """Yield the steps that are complete, run by run."""
@@ -76,13 +72,15 @@ class StoreReader:
         metas = {one.directory: one for one in found if one.name == "meta.yaml"}
         for home in self._runs.keys() - metas.keys():
             del self._runs[home]
+        files: dict[str, list[Found]] = {}
+        for one in found:
+            files.setdefault(home_of(one.path), []).append(one)
         for home, described in sorted(metas.items()):
-            files = [one for one in found if one.path.startswith(f"{home}/metrics/")]
             meta = self._meta(described, scene)
             if isinstance(meta, Fault):
                 yield meta
             elif meta.active:
-                yield from self._run(home, meta, files, scene)
+                yield from self._run(home, meta, files.get(home, []), scene)
 
     def _meta(self, found: Found, scene: Scene) -> Meta | Fault:
         known = self._metas.get(found.path)
@@ -103,8 +101,7 @@ class StoreReader:
         past = scene.first and all(scene.wall - one.modified > OLD for one in files)
         points: list[tuple[float, int, str, float]] = []
         for one in files:
-            key = one.path[len(home) + len("/metrics/") :]
-            yield from self._grow(one, key, scene, points, past=past)
+            yield from self._grow(one, key_of(one.path), scene, points, past=past)
         run = self._runs.get(home)
         if run is None:
             if not points:
@@ -130,6 +127,17 @@ class StoreReader:
         behind = any(p.offset < f.size for f in files if (p := self._places.get(f.path)))
         yield from latest(records) if run.met else records
         run.met &= behind or bool(points)
+        yield from self._life(run, meta)
+
+    def _life(self, run: _Run, meta: Meta) -> Iterator[Moment]:
+        """Yield when the run began and ended, each once."""
+        name, attempt = run.stream.run, run.stream.attempt
+        if meta.started is not None and not run.began:
+            run.began = True
+            yield Moment(run=name, kind="started", wall=meta.started, attempt=attempt)
+        if meta.end and run.end != meta.end:
+            run.end = meta.end
+            yield Moment(run=name, kind=meta.end, wall=meta.ended, attempt=attempt)
 
     def _told(self, run: _Run, below: int | None, *, last: bool) -> list[Record]:
         told = run.sheet.take(below, last=last)
@@ -179,22 +187,30 @@ class StoreReader:
         return {
             "places": {path: place.plain() for path, place in self._places.items()},
             "runs": {
-                home: [one.stream.run, one.stream.plain(), one.sheet.plain(), one.restarts]
+                home: [
+                    one.stream.run, one.stream.plain(), one.sheet.plain(), one.restarts, one.end,
+                ]
                 for home, one in self._runs.items()
             },
-        }
+        }  # fmt: skip
 
     def restore(self, plain: Any) -> None:
         """Go on where a predecessor was."""
         places = {str(path): Place.of(one) for path, one in plain["places"].items()}
         runs: dict[str, _Run] = {}
-        for home, (name, told, sheet, restarts) in plain["runs"].items():
-            run = runs[str(home)] = _Run(Stream(str(name)), restarts=int(restarts))
+        for home, (name, told, sheet, restarts, end) in plain["runs"].items():
+            run = runs[str(home)] = _Run(Stream(str(name)), restarts=int(restarts), began=True)
+            run.end = str(end)
             run.stream.restore(told)
             run.sheet.restore(sheet)
         self._places, self._runs = places, runs
 
 
-def _has_metrics(meta: Found, found: Sequence[Found]) -> bool:
-    """Tell whether a description is that of a run: experiments have none beside it."""
-    return any(one.path.startswith(f"{meta.directory}/metrics/") for one in found)
+def home_of(path: str) -> str:
+    """Return the folder of the run that a metric's file belongs to, "" if it is no such file."""
+    return path.partition("/metrics/")[0] if "/metrics/" in path else ""
+
+
+def key_of(path: str) -> str:
+    """Return the name of the metric that a file holds."""
+    return path.partition("/metrics/")[2]

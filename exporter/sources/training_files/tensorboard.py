@@ -77,7 +77,7 @@ class TensorBoardReader:
             if not self._is_part(one, writers):
                 by_folder.setdefault(one.directory, []).append(one)
         for folder, files in sorted(by_folder.items()):
-            yield from self._folder(folder, files, scene)
+            yield from self._folder(folder, files, writers, scene)
         alive = {(one.directory, _process(one)) for one in found}
         for key in self._processes.keys() - alive:
             del self._processes[key]
@@ -94,7 +94,9 @@ class TensorBoardReader:
                 return True
         return False
 
-    def _folder(self, folder: str, found: list[Found], scene: Scene) -> Iterator[Record | Fault]:
+    def _folder(
+        self, folder: str, found: list[Found], writers: dict[str, set[str]], scene: Scene
+    ) -> Iterator[Record | Fault]:
         """Yield what is new in one folder; at the first round only its newest process counts."""
         newest = max(found, key=_started)
         for process in sorted({w.process for one in found if (w := writer_of(one.name))}):
@@ -111,7 +113,8 @@ class TensorBoardReader:
                     met |= place.catching_up
                     place.catching_up &= place.offset < one.size
             places = [self._places[one.path] for one in files if one.path in self._places]
-            if not places:
+            # That a file is a table is known only now that it was read.
+            if not places or any(self._is_part(one, writers) for one in files):
                 continue
             quiet = not behind and scene.now - max(one.grown for one in places) >= self._quiet
             records = list(self._steps(folder, process, files, events, quiet=quiet))
