@@ -54,7 +54,7 @@ class DroppedReader:
                 yield fault(one.path, None, f"more than {MOST_FILES} files: not read")
                 continue
             state = one.identity, one.size, one.modified
-            if self._seen.get(one.path) != state and scene.budget.take(one.size) == one.size:
+            if self._seen.get(one.path) != state and not scene.budget.over():
                 self._seen[one.path] = state
                 yield from self._page(one, scene)
             yield from self._faults.get(one.path, ())

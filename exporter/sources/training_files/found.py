@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from exporter.samples import Fault, Malformed
 
-PIECE = 1 << 20
-"""Bytes that are read at once."""
+PIECE = 1 << 18
+"""Bytes that are read at once: a third of a second's work, where they hold small records."""
 
 OLD = 3600.0
 """Seconds after which a file that nobody writes to belongs to a run that has ended."""
@@ -42,23 +42,30 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How deep is looked, at how many names, and how much is read in one round."""
+    """How deep is looked, at how many names, and how much is read in one round, for how long.
+
+    `seconds` is when no further piece is begun.
+    """
 
     depth: int = 8
     names: int = 20_000
     bytes: int = 32 << 20
+    seconds: float = 1.0
 
 
 class Budget:
-    """Bytes that may still be read in this round."""
+    """Bytes that may still be read in this round; none once its time is `over`."""
 
-    def __init__(self, most: int) -> None:
-        self.left = most
+    def __init__(self, most: int, over: Callable[[], bool] = bool) -> None:
+        self._left = most
+        self.over = over
 
     def take(self, wanted: int) -> int:
         """Return how many bytes may be read, at most `wanted`, and count them."""
-        granted = min(wanted, self.left)
-        self.left -= granted
+        if self.over():
+            return 0
+        granted = min(wanted, self._left)
+        self._left -= granted
         return granted
 
 

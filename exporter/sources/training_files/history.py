@@ -77,7 +77,7 @@ class HistoryReader:
             if scene.first and scene.wall - one.modified > OLD:
                 self._seen[one.path] = state
                 continue
-            if scene.budget.take(one.size) < one.size and one.size <= LARGEST:
+            if scene.budget.over():
                 break  # in the next round
             self._seen[one.path] = state
             self._faults.pop(one.path, None)

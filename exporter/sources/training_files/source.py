@@ -95,7 +95,9 @@ class TrainingFilesSource:
         now = self._clock.monotonic()
         faults = self._take_over(now) if self._round is None else []
         found = list(look(self._root, self._limits, faults, _wanted))
-        scene = Scene(self._root, now, self._clock.time(), self._first, Budget(self._limits.bytes))
+        limits, clock = self._limits, self._clock
+        budget = Budget(limits.bytes, lambda: clock.monotonic() - now > limits.seconds)
+        scene = Scene(self._root, now, clock.time(), self._first, budget)
         for reader in self._readers.values():
             for one in reader.read(list(reader.wants(found)), scene):
                 if isinstance(one, Fault):

@@ -32,6 +32,9 @@ from exporter.training.records import Record
 QUIET = 30.0
 """Seconds without growth after which the last step of a file is taken for complete."""
 
+_TAIL = 1 << 20
+"""Bytes at the end of a file that are looked at where it was there before us."""
+
 _MOST_STEP = 1 << 53
 
 
@@ -129,15 +132,17 @@ class TensorBoardReader:
             if place is None and len(self._places) >= MOST_FILES:
                 yield fault(found.path, None, f"more than {MOST_FILES} event files: not read")
                 return
-            place = Place(found.identity, past=found.size if past else 0, catching_up=scene.first)
+            history = max(0, found.size - _TAIL) if scene.first else 0
+            past_size = found.size if past else history
+            place = Place(found.identity, past=past_size, catching_up=scene.first)
             place.follow(found, scene.now)
             self._places[found.path] = place
         while max(place.offset, place.past) < found.size and not place.damage:
             old = place.offset < place.past
             most = min(PIECE, place.past - place.offset) if old else PIECE
             data = next_piece(place, found, scene, most)
-            frames = read_frames(data)
-            for one in () if old else frames.data:
+            frames = read_frames(data, skip=old)
+            for one in frames.data:
                 self._event(one, found, place, events)
             place.broken += (place.offset + at for at in frames.broken)
             place.damage = frames.damage
