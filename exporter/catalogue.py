@@ -495,6 +495,19 @@ GPU_ESTIMATED_FLOPS_TOTAL = Metric(
     "gpu_estimated_flops_total", "counter",
     "Integral of gpu_estimated_flops_per_second over time.", (*_GPU, "precision"), GPU,
 )  # fmt: skip
+GPU_ARITHMETIC_INTENSITY_FLOPS_PER_BYTE = Metric(
+    "gpu_arithmetic_intensity_flops_per_byte", "gauge",
+    "Estimated tensor operations for each byte of device memory traffic, over the last minute."
+    " Above the ridge point (gpu_peak_flops over gpu_peak_memory_bandwidth_bytes_per_second)"
+    " arithmetic is the limit, below it memory.",
+    (*_GPU, "precision"), GPU, stability="experimental",
+)  # fmt: skip
+GPU_ROOFLINE_VERDICT = Metric(
+    "gpu_roofline_verdict", "gauge",
+    "1 for what limits the GPU by its roofline over the last minute, compute_bound or"
+    " memory_bound. Both are 0 for one that is idle: less than a tenth of both peaks is in use.",
+    (*_GPU, "precision", "verdict"), GPU, stability="experimental",
+)  # fmt: skip
 GPU_MIG_INFO = Metric(
     "gpu_mig_info", "info",
     "A MIG device: its GPU instance (`mig`), compute instance, UUID and profile.",
@@ -1246,6 +1259,34 @@ SLA_GOODPUT_UPPER_REQUESTS_PER_SECOND = Metric(
 _RUN = ("run",)
 _RANK = ("run", "rank")
 
+# Logs of jobs: how they are read. `run` is empty for files that have not told of a step yet.
+
+TRAIN_LOG_FILES = Metric(
+    "train_log_files", "gauge", "Log files that are followed.",
+    (), TRAINING, stability="experimental",
+)  # fmt: skip
+TRAIN_LOG_BYTES_TOTAL = Metric(
+    "train_log_bytes_total", "counter", "Bytes of the run's logs that were read.",
+    _RUN, TRAINING, "bytes", "experimental",
+)  # fmt: skip
+TRAIN_LOG_LINES_TOTAL = Metric(
+    "train_log_lines_total", "counter",
+    "Lines of the run's logs that told something of it; the others are not counted.",
+    _RUN, TRAINING, stability="experimental",
+)  # fmt: skip
+TRAIN_LOG_LAG_BYTES = Metric(
+    "train_log_lag_bytes", "gauge",
+    "Bytes of the run's logs that were written and not taken yet, an unfinished line included.",
+    _RUN, TRAINING, "bytes", "experimental",
+)  # fmt: skip
+TRAIN_LOG_SKIPPED_BYTES_TOTAL = Metric(
+    "train_log_skipped_bytes_total", "counter",
+    "Bytes of the run's logs that were passed over, because they were written faster than read.",
+    _RUN, TRAINING, "bytes", "experimental",
+)  # fmt: skip
+
+# Runs.
+
 TRAIN_RUN_INFO = Metric(
     "train_run_info", "info",
     "A training run: scope is `run` where this node tells the numbers of the whole run,"
@@ -1581,6 +1622,20 @@ TRAIN_RECORDS_REFUSED_TOTAL = Metric(
     "train_records_refused_total", "counter",
     "Records about runs that were not kept: nonsense, or beyond a limit.",
     ("reader", "reason"), TRAINING, stability="experimental",
+)  # fmt: skip
+
+# ---------------------------------------------------------------- exporter: what jobs push
+
+FLOPWATCH_PUSH_RECORDS_TOTAL = Metric(
+    "flopwatch_push_records_total", "counter",
+    "Records of training runs that were pushed (push, otlp), by outcome: new, known (told before),"
+    " refused.",
+    ("reader", "outcome"), EXPORTER, stability="experimental",
+)  # fmt: skip
+FLOPWATCH_PUSH_ANSWERS_TOTAL = Metric(
+    "flopwatch_push_answers_total", "counter",
+    "Answers to pushes, by HTTP status.",
+    ("status",), EXPORTER, stability="experimental",
 )  # fmt: skip
 
 # ---------------------------------------------------------------- exporter: the daemon itself

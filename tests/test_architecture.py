@@ -36,9 +36,10 @@ ROOMS = {
     "clock": Room(),
     "catalogue": Room(("samples",)),
     "files": Room(),
+    "tail": Room(),
     "fetch": Room(("samples", "clock")),
     "formats": Room(("samples",)),
-    "reference": Room(),
+    "reference": Room(("reference.*",)),
     "client": Room(),
     "engines": Room(("samples", "catalogue", "engines.*"), ("yaml",)),
     "derive": Room(("samples", "catalogue", "reference.*", "derive.*")),
@@ -46,6 +47,7 @@ ROOMS = {
     "derive.training": Room(
         ("samples", "catalogue", "reference.*", "derive.*", "objectives", "training.*")
     ),
+    "derive.flops": Room(("reference.*", "derive.*", "training.records")),
     "derive.compat": Room(("samples", "catalogue", "foreign", "derive.*")),
     "foreign": Room(("samples",)),
     "xids": Room(("samples", "catalogue", "formats.*", "reference.*")),
@@ -68,12 +70,15 @@ ROOMS = {
     "sources.dcgm_page": Room((*SOURCE, "dcgm.*")),
     "sources.derived": Room((*SOURCE, "derive.*")),
     "sources.discovery": Room((*SOURCE, "engines.*", "discovery.*")),
+    "sources.training_logs": Room((*SOURCE, "tail", "training.records")),
     "sources.training_files": Room((*SOURCE, "training.*", "sources.training_files.*")),
     "sources.training_page": Room((*SOURCE, "training.*")),
     "sources.placement": Room((*SOURCE, "discovery.*")),
     # Where inference servers are looked for: finders know neither sources nor plans.
     "discovery": Room(("samples", "clock", "formats.*", "discovery.*")),
+    "formats.pushes": Room(("samples", "training.*")),
     "formats.filesd": Room(("samples",), ("yaml",)),
+    "formats.trainlog": Room(("samples", "formats.trainlog.*", "training.records")),
     # What jobs write for other tools: turned into records, one encoding and one table of names.
     "formats.tags": Room(("samples", "training.*")),
     "formats.tfevents": Room(("samples", "formats.protobuf")),
@@ -82,6 +87,7 @@ ROOMS = {
     "formats.trainer_state": Room(("samples",)),
     "formats.trainpage": Room(("samples", "training.*", "formats.tags", "formats.exposition")),
     "formats.otlp": Room(("samples", "training.*", "formats.tags", "formats.protobuf")),
+    "sources.push": Room((*SOURCE, "training.*")),
     "sinks": Room(("samples", "catalogue", "clock")),
     "board": Room(("samples",)),
     "runner": Room(("samples", "clock", "board")),
@@ -90,13 +96,29 @@ ROOMS = {
     "status": Room(("samples", "catalogue")),
     "objectives": Room(),
     "config": Room(("objectives",), ("pydantic", "yaml")),
-    "web": Room(("samples",), ("fastapi", "starlette")),
+    # HTTP: what a request is, what jobs push, everything else.
+    "requests": Room(),
+    "intake": Room(("samples", "formats.*", "requests", "training.*")),
+    "web": Room(("samples", "requests"), ("fastapi", "starlette")),
+    "unixsocket": Room(),
     "demo": Room(("samples", "clock", "demo.*")),
     "demo.nvml": Room(("samples", "clock", "demo.*", "nvml.driver")),
     "plans": Room(("*",), ("*",)),
     "connection": Room((), ("uvicorn",)),
     "serve": Room(
-        ("web", "config", "catalogue", "connection", "foreign"), ("uvicorn",), lazily=("app",)
+        (
+            "web",
+            "config",
+            "catalogue",
+            "connection",
+            "foreign",
+            "intake",
+            "samples",
+            "training.*",
+            "unixsocket",
+        ),
+        ("uvicorn",),
+        lazily=("app", "formats.otlp"),
     ),
     "app": Room(
         (
@@ -110,6 +132,7 @@ ROOMS = {
             "runner",
             "samples",
             "status",
+            "training.*",
         )
     ),
     "__main__": Room(("app", "config"), (), lazily=("*",)),

@@ -18,6 +18,7 @@ from exporter.discovery import Target
 from exporter.nvml.inventory import gpus_on_bus, has_gpus
 from exporter.plans import Estate, Plan, plan
 from exporter.plans.demo import Lent
+from exporter.plans.gpus import accelerators
 from exporter.runner import Schedule
 from exporter.samples import Gate, Item, Released, Remembered, Snapshot, SourceError
 from exporter.sources.fallback import Fallback
@@ -49,6 +50,22 @@ def test_no_reading_of_a_server_is_passed_over() -> None:
     assert derivation("30s", "null").schedule.interval == 5
     one, same, faster = (derivation(often, "null") for often in ("30s", "20s", "1s"))
     assert one.fingerprint == same.fingerprint != faster.fingerprint
+
+
+def test_a_peak_of_ones_own_starts_only_what_uses_it_anew() -> None:
+    """The table of products is that of the settings; no reader of GPUs is disturbed."""
+    own = "accelerators: [{name: NVIDIA H100 80GB HBM3, peak_flops: {bf16: 800T}}]"
+    before, after = (
+        {
+            one.name: one.fingerprint
+            for one in plan(parse(text, "f"), Estate(FakeClock(), gpus=True))
+        }
+        for text in ("", own)
+    )
+    assert [name for name in before if before[name] != after[name]] == ["derive:hardware"]
+    found = accelerators(parse(own, "f")).find("NVIDIA H100 80GB HBM3")
+    assert found is not None
+    assert found.peaks["bf16"] == 800 * 10**12
 
 
 def card(root: Path, address: str, vendor: str = "0x10de", kind: str = "0x030200") -> Path:
@@ -152,6 +169,7 @@ def test_a_gpu_that_appears_later_is_noticed_and_never_given_up(tmp_path: Path) 
         f"root: {root}\n"
         "sources: {host: {enabled: false}, network: {enabled: false}, process: {enabled: false},"
         " nvml: {enabled: false}, derived: {enabled: false}, inference: {enabled: false}}\n"
+        "push: {enabled: false}\n"
     )
     app = App(config)
     app.start()
@@ -522,7 +540,7 @@ def test_another_model_behind_a_server_makes_serving_anew(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ('{"model_type": "mamba"}', "config.json: model_type: 'mamba' is none of"),
+        ('{"model_type": "mamba"}', "config.json: model_type: 'mamba' has state-space layers"),
         ("{", "config.json:1:2: not JSON"),
         (None, "config.json: No such file or directory"),
     ],

@@ -1,4 +1,4 @@
-"""Plans for what tells of training runs."""
+"""Plans for what training jobs write, and show, for other tools."""
 
 from __future__ import annotations
 
@@ -20,17 +20,10 @@ from exporter.runner import Schedule
 from exporter.sources.training_files import TrainingFilesSource
 from exporter.sources.training_page import TrainingPageSource
 
-
-def training_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
-    """Yield the readers of training runs, and what is derived from them."""
-    yield from _files_plans(settings, estate)
-    yield from _page_plans(settings, estate)
-
-
 _MAX_PAGE = 4 << 20
 
 
-def _files_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
+def files_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
     """Yield a source for each directory that jobs write to."""
     told = settings.sources.training_files
     names = _names("training_files", ((one.name, PurePosixPath(one.path).name) for one in told))
@@ -52,7 +45,7 @@ def _files_plan(settings: Settings, estate: Estate, name: str, one: TrainingFile
     )  # fmt: skip
 
 
-def _page_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
+def page_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
     """Yield a source for each page that a job shows."""
     told = settings.sources.training_pages
     names = _names("training_pages", ((one.name, urlsplit(one.url).netloc) for one in told))
