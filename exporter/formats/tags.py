@@ -425,7 +425,15 @@ class Sheet:
 
     def plain(self) -> list[object]:
         """Return what is to be remembered, as JSON can hold it."""
-        open_ = [[step, values, self._walls.get(step)] for step, values in self._open.items()]
+        # JSON has no word for what is not finite; `float` reads it from text.
+        open_ = [
+            [
+                step,
+                {k: v if math.isfinite(v) else str(v) for k, v in values.items()},
+                self._walls.get(step),
+            ]
+            for step, values in self._open.items()
+        ]
         return [self.taken, self.last, open_]
 
     def restore(self, plain: Any) -> None:

@@ -22,17 +22,11 @@ from exporter.formats.tfevents import (
     writer_of,
 )
 from exporter.samples import Malformed
+from tests.event_files import frame
 
 DATA = Path(__file__).parent.parent / "data" / "training"
 TORCH = DATA / "torch-2.13-ddp-gloo"
 EVENTS = next((TORCH / "tb").glob("events*"))
-
-
-def frame(data: bytes) -> bytes:
-    """Return data as they stand in a file."""
-    length = struct.pack("<Q", len(data))
-    head = length + struct.pack("<I", masked(crc32c(length)))
-    return head + data + struct.pack("<I", masked(crc32c(data)))
 
 
 def events_of(path: Path) -> list[Event]:

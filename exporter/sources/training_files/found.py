@@ -18,6 +18,9 @@ OLD = 3600.0
 """Seconds after which a file that nobody writes to belongs to a run that has ended."""
 
 
+_PART = "directory"
+
+
 class Found(NamedTuple):
     """A regular file: its path below the root, and what the system says of it.
 
@@ -88,13 +91,13 @@ def look(
             except OSError as error:
                 if not folder:
                     raise
-                faults.append(Fault.of(folder, error))
+                faults.append(Fault.of(_PART, error))
                 continue
             for entry in entries:
                 names += 1
                 if names > limits.names:
                     detail = f"more than {limits.names} names: the rest is not looked at"
-                    faults.append(Fault.of("", Malformed(detail)))
+                    faults.append(Fault.of(_PART, Malformed(detail)))
                     return
                 path = f"{folder}/{entry.name}" if folder else entry.name
                 if entry.is_dir(follow_symlinks=False):
@@ -103,7 +106,7 @@ def look(
                     yield one
         if deeper and depth == limits.depth:
             detail = f"folders deeper than {limits.depth}: {deeper[0]} and such"
-            faults.append(Fault.of("", Malformed(detail)))
+            faults.append(Fault.of(_PART, Malformed(detail)))
         level = deeper
 
 

@@ -32,7 +32,7 @@ _CHECKPOINT = re.compile(r"checkpoint-([0-9]{1,15})")
 _WRITING = 10.0
 """Seconds after its last change for which a file may be half-written."""
 
-_KEPT = 1000
+_KEPT = 64
 """Entries of a run of which the content is remembered."""
 
 
@@ -67,6 +67,8 @@ class HistoryReader:
         for path in self._seen.keys() - paths:
             del self._seen[path]
             self._faults.pop(path, None)
+        for folder in self._runs.keys() - {_home(path)[0] for path in paths}:
+            del self._runs[folder]
         for one in sorted(found, key=lambda one: one.modified):
             state = one.identity, one.size, one.modified
             if self._seen.get(one.path) == state:
@@ -98,9 +100,7 @@ class HistoryReader:
             state = read_state(text)
         except Malformed as error:
             raise Malformed(f"{found.path}: {error}") from None
-        folder, _, last = found.directory.rpartition("/")
-        match = _CHECKPOINT.fullmatch(last)
-        folder = folder if match is not None else found.directory
+        folder, checkpoint = _home(found.path)
         run = self._runs.get(folder)
         if run is None:
             run = self._runs[folder] = _Run(Stream(self._names.of(folder), began=True))
@@ -110,7 +110,7 @@ class HistoryReader:
         yield from self._facts(run, state)
         records = list(self._steps(run, state))
         yield from latest(records, TAIL) if scene.first else records
-        if match is not None and state.step != run.checkpoint:
+        if checkpoint and state.step != run.checkpoint:
             run.checkpoint = state.step
             yield Moment(
                 run=run.stream.run, kind="checkpoint_saved", wall=found.modified,
@@ -182,3 +182,10 @@ class HistoryReader:
                 int(restarts), float(modified), int(checkpoint),
             )  # fmt: skip
         self._seen, self._runs = seen, runs
+
+
+def _home(path: str) -> tuple[str, bool]:
+    """Return the folder of the run that a state belongs to, and whether it is of a checkpoint."""
+    directory = path.rpartition("/")[0]
+    folder, _, last = directory.rpartition("/")
+    return (folder, True) if _CHECKPOINT.fullmatch(last) else (directory, False)

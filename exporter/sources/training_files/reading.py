@@ -104,7 +104,7 @@ def next_piece(place: Place, found: Found, scene: Scene, most: int = PIECE) -> b
 def fault(path: str, offset: int | None, detail: str) -> Fault:
     """Return what is wrong at a place in a file."""
     where = "" if offset is None else f" at byte {offset}"
-    return Fault.of(path[-_LONGEST_NAME:], Malformed(f"{path}{where}: {detail}"))
+    return Fault.of("", Malformed(f"{path or '.'}{where}: {detail}"))
 
 
 class Names:

@@ -101,7 +101,8 @@ class TrainingFilesSource:
         for reader in self._readers.values():
             for one in reader.read(list(reader.wants(found)), scene):
                 if isinstance(one, Fault):
-                    faults.append(one)
+                    # Which file it is may be nobody's business: a detail, as the place in it.
+                    faults.append(one._replace(part=reader.name))
                 else:
                     self._tell(reader.name, one, now, faults)
         self._first, self._round = False, now
