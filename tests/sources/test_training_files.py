@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from exporter.formats.tfevents import crc32c, masked
 from exporter.samples import Fault
@@ -113,6 +115,9 @@ def test_the_same_job_of_hf_is_told_alike_by_events_and_state(tmp_path: Path) ->
     assert [one.tokens for one in events[1:]] == [512.0] * 9
     assert state[0].seconds == pytest.approx(0.0915 / 10)
     assert state[5].seconds == pytest.approx((0.5634 - 0.4148 - 0.0208) / 10)
+    assert [one.seconds for one in events[1:]] == pytest.approx(
+        [one.seconds for one in state[1:]], rel=1e-4
+    )
     facts = node.runs["out"].facts["trainer_state"]
     assert (facts.framework, facts.last_step, facts.micro_batch) == ("transformers", 100, 8.0)
 
@@ -507,13 +512,16 @@ def test_a_directory_that_is_not_there_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_tree_without_end_is_looked_at_within_limits(tmp_path: Path) -> None:
-    """Links to folders lead nowhere, FIFOs are no files, and what is beyond a limit is told."""
+    """Links to folders lead nowhere, FIFOs are no files; too many names are told."""
     node = Node(tmp_path, limits=Limits(depth=2, names=50))
     (tmp_path / "circle").symlink_to(tmp_path)
     os.mkfifo(tmp_path / NAME)
     (tmp_path / "a/b/c/d").mkdir(parents=True)
-    (fault,) = node.reads()
-    assert "folders deeper than 2: a/b/c" in fault.detail
+    (tmp_path / ".git").mkdir()
+    for folder in (".git", "a/b/c", "a/b"):
+        drop(tmp_path / folder / f"{folder.replace('/', '-')}.prom", "train_step 1\ntrain_loss 2\n")
+    assert node.reads() == []
+    assert list(node.runs) == ["a-b"]
     for i in range(60):
         (tmp_path / "a" / f"{i}.bin").touch()
     assert any("more than 50 names" in one.detail for one in node.reads())
@@ -551,3 +559,139 @@ def test_reading_leaves_no_trace_in_the_directory(tmp_path: Path) -> None:
     node = Node(tmp_path)
     node.reads()
     assert sorted(folders(tmp_path)) == before
+
+
+def test_at_the_start_only_the_newest_attempt_of_a_run_is_told(tmp_path: Path) -> None:
+    """Former ones are history, even where somebody has touched their files."""
+    write(tmp_path / "run" / NAME, *(event(i, 1e9 + i, loss=1.0) for i in range(1, 7)))
+    again = "events.out.tfevents.1700000900.host.9.0"
+    write(tmp_path / "run" / again, *(event(i, 1e9 + 900 + i, loss=1.0) for i in range(3, 6)))
+    node = Node(tmp_path)
+    assert node.reads() == []
+    assert [(one.step, one.attempt) for one in node.steps("run")] == [
+        (3, "1700000900.host.9"), (4, "1700000900.host.9"),
+    ]  # fmt: skip
+
+
+def test_what_stays_the_same_is_told_again_after_a_restart(tmp_path: Path) -> None:
+    """The ledger of the new daemon is empty, and the world size stood at the file's beginning."""
+    node = Node(tmp_path)
+    node.reads()
+    size = {"world-size": 8.0, "iteration-time": 2.0}
+    write(tmp_path / "run" / NAME, event(1, 1.0, **size), event(2, 2.0, loss=1.0))
+    shutil.copytree(DATA / "hf-trainer-5.24", tmp_path / "hf")
+    text = (DATA / "wandb" / "run-abc123.wandb").read_bytes()
+    (tmp_path / "run-abc123.wandb").write_bytes(text[:30_000])
+    node.reads()
+    node.ledger = TrainingLedger()
+    node.reload()
+    write(tmp_path / "run" / NAME, event(3, 3.0, loss=1.0))
+    (tmp_path / "run-abc123.wandb").write_bytes(text)
+    path = tmp_path / "hf" / "trainer_state.json"
+    path.write_text(path.read_text() + "\n")
+    assert node.reads() == []
+    told = [(run.name, one) for run in node.runs.values() for one in run.facts.values()]
+    facts = {(name, one.world_size, one.framework) for name, one in told}
+    assert facts == {("run", 8, "megatron"), ("tiny-run", 2, None), ("hf", None, "transformers")}
+    assert [one.step for one in node.steps("tiny-run", "wandb")] == [30, 40, 50]
+
+
+def test_two_runs_of_one_name_at_once_are_told_apart(tmp_path: Path) -> None:
+    """MLflow's names need not be unique; one after the other they are attempts of one run."""
+    node = Node(tmp_path)
+    node.reads()
+    for identity in ("aaaaaaaaaa", "bbbbbbbbbb"):
+        run = tmp_path / "1" / identity
+        (run / "metrics").mkdir(parents=True)
+        (run / "meta.yaml").write_text(f"run_id: {identity}\nrun_name: sweep\n")
+        (run / "metrics" / "loss").write_text("1000 3.0 1\n2000 2.0 2\n")
+    for _ in range(2):
+        node.reads()
+    assert sorted(node.runs) == ["sweep", "sweep bbbbbbbb"]
+
+
+def test_an_end_that_mlflow_knows_is_told_once(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    node.reads()
+    shutil.copytree(DATA / "mlflow", tmp_path / "mlruns")
+    for _ in range(3):
+        node.reads(after=31.0)
+    moments = [(m.kind, m.wall) for _, m in node.runs["gallant-shark-1"].moments]
+    assert moments == [("started", 1796014177.787), ("ended", 1796014177.82)]
+
+
+def test_nonsense_is_counted_by_reader(tmp_path: Path) -> None:
+    """MaxText's step that was not waited for costs its TFLOP/s, and is counted."""
+    node = Node(tmp_path)
+    node.reads()
+    silly = {"perf/per_device_tflops_per_sec": 917442.0, "perf/step_time_seconds": 0.002}
+    write(tmp_path / "run" / NAME, event(1, 1.0, **silly), event(2, 2.0, loss=1.0))
+    (fault,) = node.reads()
+    assert "run: step 1: perf/per_device_tflops_per_sec = 917442" in fault.detail
+    assert node.ledger.refused() == {("tensorboard", "nonsense"): 1}
+    assert node.steps("run")[0].flops is None
+
+
+FILES = {
+    "tb/" + NAME: (TORCH / "tb" / "events.out.tfevents.1795972765.host.21824.0").read_bytes(),
+    "hf/trainer_state.json": (DATA / "hf-trainer-5.24" / "trainer_state.json").read_bytes(),
+    "run-x.wandb": (DATA / "wandb" / "run-abc123.wandb").read_bytes(),
+    "1/a/metrics/loss": b"1796014177806 4.0 10\n1796014177808 3.0 20\n1796014177810 2.0 30\n",
+    "1/a/meta.yaml": b"run_id: a\nrun_name: b\n",
+    "job.prom": b'train_step{run="p"} 3\ntrain_loss{run="p"} 2\ntrain_tokens_total{run="p"} 5\n',
+}
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_whatever_the_files_hold_reading_goes_on(tmp_path: Path, data: st.DataObject) -> None:
+    """Cut, with flipped bits, overwritten, grown by junk, read between and after a restart."""
+    root = tmp_path / "root"
+    shutil.rmtree(root, ignore_errors=True)
+    root.mkdir()
+    node = Node(root)
+    node.reads()
+    for name, text in FILES.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        damaged = bytearray(text)
+        for _ in range(data.draw(st.integers(0, 3))):
+            damaged[data.draw(st.integers(0, len(text) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+        path.write_bytes(damaged[: data.draw(st.integers(0, len(text)))])
+    for _ in range(2):
+        assert {one.reason for one in node.reads(after=20.0)} <= {"malformed"}
+    node.reload()
+    for name in FILES:
+        with (root / name).open("ab") as file:
+            file.write(data.draw(st.binary(max_size=30)))
+    for _ in range(2):
+        assert {one.reason for one in node.reads(after=20.0)} <= {"malformed"}
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.integers(1, 4000), max_size=12), st.sets(st.integers(0, 12)))
+def test_however_files_grow_and_daemons_restart_each_step_counts_once(
+    tmp_path: Path, cuts: list[int], restarts: set[int]
+) -> None:
+    """All files grow by pieces of any size, with restarts in between: nothing lost or repeated."""
+    root = tmp_path / "root"
+    shutil.rmtree(root, ignore_errors=True)
+    root.mkdir()
+    node = Node(root)
+    node.reads()
+    names = [name for name in FILES if name.endswith((".0", ".wandb"))]
+    ends = dict.fromkeys(names, 0)
+    for at, cut in enumerate([*cuts, 1 << 20]):
+        for name in names:
+            path = root / name
+            path.parent.mkdir(exist_ok=True)
+            with path.open("ab") as file:
+                file.write(FILES[name][ends[name] : ends[name] + cut])
+            ends[name] += cut
+        if at in restarts:
+            node.reload()
+        assert node.reads() == []
+    assert node.reads(after=31.0) == []
+    for run, reader, steps in (("tb", "tensorboard", 60), ("tiny-run", "wandb", 41)):
+        track = node.track(run, reader)
+        assert (track.steps, track.repeated, track.duplicates) == (steps, 0, 0)

@@ -77,13 +77,13 @@ def look(
 ) -> Iterator[Found]:
     """Yield the regular files below a directory whose path is `wanted`, what lies higher first.
 
-    Links to files are followed, links to folders are not: they may lead in a circle. Folders that
-    cannot be listed are told as faults, and so is a limit that was met. Raises `OSError` if the
-    root itself cannot be listed.
+    Links to files are followed, links to folders are not: they may lead in a circle; hidden folders
+    are not looked at. Folders that cannot be listed are told as faults, and so are too many names.
+    Raises `OSError` if the root itself cannot be listed.
     """
     names = 0
     level = [""]
-    for depth in range(limits.depth + 1):
+    for _ in range(limits.depth + 1):
         deeper: list[str] = []
         for folder in level:
             try:
@@ -101,12 +101,10 @@ def look(
                     return
                 path = f"{folder}/{entry.name}" if folder else entry.name
                 if entry.is_dir(follow_symlinks=False):
-                    deeper.append(path)
+                    if not entry.name.startswith("."):
+                        deeper.append(path)
                 elif wanted(path) and (one := _regular(entry, path)) is not None:
                     yield one
-        if deeper and depth == limits.depth:
-            detail = f"folders deeper than {limits.depth}: {deeper[0]} and such"
-            faults.append(Fault.of(_PART, Malformed(detail)))
         level = deeper
 
 

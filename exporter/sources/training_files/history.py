@@ -22,9 +22,11 @@ from exporter.sources.training_files.reading import (
     MOST_FILES,
     TAIL,
     Names,
+    News,
     Scene,
     fault,
     latest,
+    left_out,
 )
 from exporter.training.records import Facts, Moment, Record
 
@@ -61,7 +63,7 @@ class HistoryReader:
         """Return states of trainers."""
         return [one for one in found if one.name == "trainer_state.json"]
 
-    def read(self, found: Sequence[Found], scene: Scene) -> Iterator[Record | Fault]:
+    def read(self, found: Sequence[Found], scene: Scene) -> Iterator[News]:
         """Yield what is new in those that have changed, in the order in which they were written."""
         paths = {one.path for one in found}
         for path in self._seen.keys() - paths:
@@ -90,9 +92,11 @@ class HistoryReader:
                     del self._seen[one.path]  # perhaps it is being written just now
                 else:
                     self._faults[one.path] = Fault.of(one.path, error)
-        yield from self._faults.values()
+        for one in found:
+            if one.path in self._faults and scene.wall - one.modified <= OLD:
+                yield self._faults[one.path]
 
-    def _news(self, found: Found, scene: Scene) -> Iterator[Record]:
+    def _news(self, found: Found, scene: Scene) -> Iterator[News]:
         if found.size > LARGEST:
             raise Malformed(f"{found.path}: larger than {LARGEST} bytes")
         text = piece(scene.root, found.path, 0, LARGEST)
@@ -109,6 +113,7 @@ class HistoryReader:
         run.modified = found.modified
         yield from self._facts(run, state)
         records = list(self._steps(run, state))
+        yield from left_out(folder, run.stream)
         yield from latest(records, TAIL) if scene.first else records
         if checkpoint and state.step != run.checkpoint:
             run.checkpoint = state.step

@@ -16,16 +16,18 @@ from exporter.formats.wandb import (
     read_record,
     read_records,
 )
-from exporter.samples import Fault, Malformed
+from exporter.samples import Malformed
 from exporter.sources.training_files.found import OLD, Found, piece
 from exporter.sources.training_files.reading import (
     MOST_FILES,
     Names,
+    News,
     Place,
     Scene,
     clean,
     fault,
     latest,
+    left_out,
     next_piece,
 )
 from exporter.training.records import Moment, Record
@@ -54,7 +56,7 @@ class OfflineReader:
         """Return offline files."""
         return [one for one in found if one.name.endswith(".wandb")]
 
-    def read(self, found: Sequence[Found], scene: Scene) -> Iterator[Record | Fault]:
+    def read(self, found: Sequence[Found], scene: Scene) -> Iterator[News]:
         """Yield the rows that are new in each file."""
         for path in self._files.keys() - {one.path for one in found}:
             del self._files[path]
@@ -70,7 +72,7 @@ class OfflineReader:
                 file = self._files[one.path] = _File(place)
             yield from self._grow(one, file, scene)
 
-    def _grow(self, found: Found, file: _File, scene: Scene) -> Iterator[Record | Fault]:
+    def _grow(self, found: Found, file: _File, scene: Scene) -> Iterator[News]:
         place = file.place
         records: list[Record] = []
         try:
@@ -82,25 +84,22 @@ class OfflineReader:
         while HEADER <= place.offset < found.size > place.past and not place.damage:
             data = next_piece(place, found, scene, _PIECE)
             read = read_records(data, place.offset)
-            place.broken += (at for at in read.broken if at not in place.broken)
+            for at in read.broken:
+                place.broke(at)
             for one in read.data:
                 try:
                     told = read_record(one)
                 except Malformed:
-                    place.broken.append(place.offset)
+                    place.broke(place.offset)
                     continue
                 if told is not None:
                     records += self._told(found, file, told)
             if read.at == place.offset:
                 break
             place.offset = read.at
-        if place.damage:
-            yield fault(found.path, 0, place.damage)
-        for at in place.broken[-3:]:
-            yield fault(found.path, at, "a record is damaged: it was passed over")
+        yield from place.faults(found, scene, "a record is damaged")
         if file.stream is not None:
-            yield from (fault(found.path, None, one) for one in file.stream.nonsense)
-            file.stream.nonsense.clear()
+            yield from left_out(found.path, file.stream)
         if place.past:  # what was written before the start is history but for its last steps
             place.past, records = 0, list(latest(records))
         yield from latest(records) if place.catching_up else records

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from exporter.formats.tags import Stream
 from exporter.samples import Fault, Malformed
-from exporter.sources.training_files.found import PIECE, Budget, Found, piece
+from exporter.sources.training_files.found import OLD, PIECE, Budget, Found, piece
 from exporter.training.records import Facts, Record
 
 TAIL = 100
@@ -19,6 +20,9 @@ MOST_FILES = 512
 """Files of one kind in which the place is kept."""
 
 _LONGEST_NAME = 128
+_SHOWN = 3
+"""Damaged records of a file that are told, the last ones."""
+
 _MUTE = frozenset((
     "tb", "tensorboard", "tensorboard_logs", "runs", "logs", "log", "mlruns", "wandb", "output",
     "outputs", "checkpoints", "results", "metrics", "textfile",
@@ -39,6 +43,16 @@ class Scene(NamedTuple):
     budget: Budget
 
 
+class Nonsense(NamedTuple):
+    """Something that was left out of a record, in words for the operator."""
+
+    detail: str
+
+
+News = Record | Fault | Nonsense
+"""What a reader yields."""
+
+
 class Reader(Protocol):
     """Reads the files of one kind in a directory."""
 
@@ -48,7 +62,7 @@ class Reader(Protocol):
     def wants(self, found: Sequence[Found]) -> Iterable[Found]:
         """Return those files that it reads."""
 
-    def read(self, found: Sequence[Found], scene: Scene) -> Iterator[Record | Fault]:
+    def read(self, found: Sequence[Found], scene: Scene) -> Iterator[News]:
         """Yield what is new in them, and what is wrong."""
 
     def plain(self) -> object:
@@ -83,6 +97,21 @@ class Place:
         if found.size != self.size:
             self.size, self.grown = found.size, now
         return True
+
+    def broke(self, at: int) -> None:
+        """Note a damaged record, once."""
+        if at not in self.broken:
+            self.broken.append(at)
+            del self.broken[:-_SHOWN]
+
+    def faults(self, found: Found, scene: Scene, what: str) -> Iterator[Fault]:
+        """Yield what is wrong with the file, as long as somebody writes to it."""
+        if scene.wall - found.modified > OLD:
+            return
+        if self.damage:
+            yield fault(found.path, self.offset, f"{self.damage}: nothing is read behind it")
+        for at in self.broken:
+            yield fault(found.path, at, f"{what}: it was passed over")
 
     def plain(self) -> list[object]:
         """Return what is to be remembered."""
@@ -131,6 +160,12 @@ def rank_of(directory: str) -> tuple[str, int | None]:
     head, _, last = directory.rpartition("/")
     match = _RANK.fullmatch(last)
     return (head, int(match[1])) if match is not None else (directory, None)
+
+
+def left_out(where: str, stream: Stream) -> Iterator[Nonsense]:
+    """Yield what a stream has left out, and forget it."""
+    yield from (Nonsense(f"{where or '.'}: {one}") for one in stream.nonsense)
+    stream.nonsense.clear()
 
 
 def latest(records: Sequence[Record], most: int = TAIL) -> Iterator[Record]:

@@ -15,7 +15,7 @@ from exporter.sources.training_files.dropped import DroppedReader
 from exporter.sources.training_files.found import Budget, Limits, look
 from exporter.sources.training_files.history import HistoryReader
 from exporter.sources.training_files.offline import OfflineReader
-from exporter.sources.training_files.reading import Names, Reader, Scene
+from exporter.sources.training_files.reading import Names, Nonsense, Reader, Scene
 from exporter.sources.training_files.store import StoreReader
 from exporter.sources.training_files.tensorboard import TensorBoardReader
 from exporter.training.records import Record
@@ -103,6 +103,9 @@ class TrainingFilesSource:
                 if isinstance(one, Fault):
                     # Which file it is may be nobody's business: a detail, as the place in it.
                     faults.append(one._replace(part=reader.name))
+                elif isinstance(one, Nonsense):
+                    self._ledger.refuse(reader.name, "nonsense")
+                    faults.append(Fault.of(reader.name, Malformed(one.detail)))
                 else:
                     self._tell(reader.name, one, now, faults)
         self._first, self._round = False, now

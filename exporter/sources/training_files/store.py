@@ -18,16 +18,21 @@ from exporter.sources.training_files.found import OLD, PIECE, Found, piece
 from exporter.sources.training_files.reading import (
     MOST_FILES,
     Names,
+    News,
     Place,
     Scene,
     clean,
     fault,
     latest,
+    left_out,
     next_piece,
 )
 from exporter.training.records import Moment, Record
 
 QUIET = 30.0
+_AT_ONCE = 60.0
+"""Seconds within which two runs of one name have grown that are not one after the other."""
+
 _LARGEST_META = 64 << 10
 
 
@@ -65,7 +70,7 @@ class StoreReader:
             if tags.known(key_of(one.path)):
                 yield one
 
-    def read(self, found: Sequence[Found], scene: Scene) -> Iterator[Record | Fault]:
+    def read(self, found: Sequence[Found], scene: Scene) -> Iterator[News]:
         """Yield the steps that are complete, run by run."""
         for path in self._places.keys() - {one.path for one in found}:
             del self._places[path]
@@ -95,9 +100,7 @@ class StoreReader:
             known = self._metas[found.path] = found.modified, meta
         return known[1]
 
-    def _run(
-        self, home: str, meta: Meta, files: list[Found], scene: Scene
-    ) -> Iterator[Record | Fault]:
+    def _run(self, home: str, meta: Meta, files: list[Found], scene: Scene) -> Iterator[News]:
         past = scene.first and all(scene.wall - one.modified > OLD for one in files)
         points: list[tuple[float, int, str, float]] = []
         for one in files:
@@ -107,7 +110,13 @@ class StoreReader:
             if not points:
                 return
             identity = home.rpartition("/")[2]
-            stream = Stream(self._names.of(home, clean(meta.name)), attempt=identity[-64:])
+            name = self._names.of(home, clean(meta.name))
+            if any(
+                one.stream.run == name and scene.now - one.grown < _AT_ONCE
+                for one in self._runs.values()
+            ):
+                name = clean(f"{name} {identity[:8]}")
+            stream = Stream(name, attempt=identity[-64:])
             run = self._runs[home] = _Run(stream, met=scene.first)
         if points:
             run.grown = scene.now
@@ -122,8 +131,7 @@ class StoreReader:
                 run.sheet.put(step, key, value, wall)
         records += self._told(run, run.seen, last=scene.now - run.grown >= self._quiet)
         run.seen = max(run.sheet.highest, run.sheet.taken)
-        yield from (fault(home, None, one) for one in run.stream.nonsense)
-        run.stream.nonsense.clear()
+        yield from left_out(home, run.stream)
         behind = any(p.offset < f.size for f in files if (p := self._places.get(f.path)))
         yield from latest(records) if run.met else records
         run.met &= behind or bool(points)
@@ -166,7 +174,7 @@ class StoreReader:
             end = data.rfind(b"\n") + 1
             if end == 0:
                 if len(data) > LONGEST:
-                    place.broken.append(place.offset)
+                    place.broke(place.offset)
                     place.offset += len(data)
                     continue
                 break
@@ -175,12 +183,11 @@ class StoreReader:
                     point = read_point(line)
                     points.append((point.wall, point.step, key, point.value))
                 except Malformed:
-                    place.broken.append(place.offset)
+                    place.broke(place.offset)
             place.offset += end
             if len(data) < PIECE:
                 break
-        for at in place.broken[-3:]:
-            yield fault(found.path, at, "a line is no time, value and step: it was passed over")
+        yield from place.faults(found, scene, "a line is no time, value and step")
 
     def plain(self) -> object:
         """Return where reading has come to in each file, and of each run the last step."""

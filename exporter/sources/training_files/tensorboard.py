@@ -20,10 +20,12 @@ from exporter.sources.training_files.found import OLD, PIECE, Found
 from exporter.sources.training_files.reading import (
     MOST_FILES,
     Names,
+    News,
     Place,
     Scene,
     fault,
     latest,
+    left_out,
     next_piece,
     rank_of,
 )
@@ -66,7 +68,7 @@ class TensorBoardReader:
         """Return event files."""
         return [one for one in found if writer_of(one.name) is not None]
 
-    def read(self, found: Sequence[Found], scene: Scene) -> Iterator[Record | Fault]:
+    def read(self, found: Sequence[Found], scene: Scene) -> Iterator[News]:
         """Yield the steps that are complete, folder by folder."""
         gone = self._places.keys() - {one.path for one in found}
         for path in gone:
@@ -99,7 +101,7 @@ class TensorBoardReader:
 
     def _folder(
         self, folder: str, found: list[Found], writers: dict[str, set[str]], scene: Scene
-    ) -> Iterator[Record | Fault]:
+    ) -> Iterator[News]:
         """Yield what is new in one folder; at the first round only its newest process counts."""
         newest = max(found, key=_started)
         for process in sorted({w.process for one in found if (w := writer_of(one.name))}):
@@ -144,7 +146,8 @@ class TensorBoardReader:
             frames = read_frames(data, skip=old)
             for one in frames.data:
                 self._event(one, found, place, events)
-            place.broken += (place.offset + at for at in frames.broken)
+            for at in frames.broken:
+                place.broke(place.offset + at)
             place.damage = frames.damage
             place.offset += frames.at
             if frames.at == 0 and not frames.damage:
@@ -154,21 +157,18 @@ class TensorBoardReader:
                     place.offset += frames.wanted  # larger than a piece: a picture
                 else:
                     break
-        if place.damage:
-            yield fault(found.path, place.offset, f"{place.damage}: nothing is read behind it")
-        for at in place.broken[-3:]:
-            yield fault(found.path, at, "a record is damaged: it was passed over")
+        yield from place.faults(found, scene, "a record is damaged")
 
     def _event(self, data: bytes, found: Found, place: Place, events: list[Event]) -> None:
         try:
             event = read_event(data)
         except Malformed:
-            place.broken.append(place.offset)
+            place.broke(place.offset)
             return
         if "hparams" in event.plugins and len(self._tables) < MOST_FILES:
             self._tables.add(found.path)
         if not 0 <= event.step <= _MOST_STEP:
-            place.broken.append(place.offset)
+            place.broke(place.offset)
         elif event.scalars:
             events.append(event)
 
@@ -215,14 +215,12 @@ class TensorBoardReader:
         for step, values, wall in known.sheet.take(last=last):
             yield from known.stream.step(step, values, wall)
 
-    def _owned(self, folder: str, process: str, records: list[Record]) -> Iterator[Record | Fault]:
+    def _owned(self, folder: str, process: str, records: list[Record]) -> Iterator[News]:
         """Yield records of the process that the folder belongs to; one that came later takes it."""
         known = self._processes.get((folder, process))
         if known is None or not records:
             return
-        for one in known.stream.nonsense:
-            yield fault(folder, None, one)
-        known.stream.nonsense.clear()
+        yield from left_out(folder, known.stream)
         walls = [wall for one in records if (wall := getattr(one, "wall", None)) is not None]
         owner = self._processes.get((folder, self._owners.get(folder, process)))
         if owner is not None and owner is not known:
