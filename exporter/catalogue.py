@@ -1261,6 +1261,11 @@ _RANK = ("run", "rank")
 
 # Logs of jobs: how they are read. `run` is empty for files that have not told of a step yet.
 
+TRAIN_LOCAL_RANKS = Metric(
+    "train_local_ranks", "gauge",
+    "Ranks of the run that are processes on this node, as their environment says.",
+    _RUN, TRAINING, stability="experimental",
+)  # fmt: skip
 TRAIN_LOG_FILES = Metric(
     "train_log_files", "gauge", "Log files that are followed.",
     (), TRAINING, stability="experimental",
@@ -1324,7 +1329,8 @@ TRAIN_LAST_STEP_TIMESTAMP_SECONDS = Metric(
 TRAIN_STALLED = Metric(
     "train_stalled", "gauge",
     "1 while a run that has not ended tells of no step for ten times as long as a step"
-    " takes, and for a minute at least; 0 otherwise.",
+    " takes, and for a minute at least (for three lines where a line tells of many steps); 0"
+    " otherwise.",
     _RUN, TRAINING, stability="experimental",
 )  # fmt: skip
 TRAIN_STEPS_TOTAL = Metric(
@@ -1466,9 +1472,10 @@ TRAIN_MFU_WITHHELD = Metric(
 )  # fmt: skip
 TRAIN_MFU_LOSS_RATIO = Metric(
     "train_mfu_loss_ratio", "gauge",
-    "Share of the peak that is lost to a cause: clock, data, framework, bubble,"
-    " communication, memory, recomputation, checkpoint, unexplained. With MFU (causal) they"
-    " add up to 1. evidence: measured, profiled, counters, estimated.",
+    "Share of the peak that is lost to a cause: data, checkpoint, evaluation, bubble,"
+    " communication, idle, framework, memory, clock, kernels (computing below the peak),"
+    " recomputation, unexplained (with its sign). With MFU (causal, peak of the run's"
+    " precision) they add up to 1. evidence: measured, profiled, counters, estimated, remainder.",
     (*_RUN, "cause", "evidence"), TRAINING, "ratio", stability="experimental",
 )  # fmt: skip
 TRAIN_HBM_BANDWIDTH_UTILIZATION_RATIO = Metric(
@@ -1574,7 +1581,7 @@ TRAIN_REPORTED_MFU_RATIO = Metric(
 TRAIN_REPORT_MISMATCH_RATIO = Metric(
     "train_report_mismatch_ratio", "gauge",
     "How far the framework's figure (tokens, flops, mfu) lies from ours: theirs over ours,"
-    " less 1.",
+    " less 1. flops and mfu are compared with the convention and peak of ours that come nearest.",
     (*_RUN, "reader", "quantity"), TRAINING, "ratio", stability="experimental",
 )  # fmt: skip
 TRAIN_RANK_STEP_SECONDS = Metric(

@@ -104,6 +104,15 @@ def _rate(value: object) -> object:
     return float(number)
 
 
+def _work(value: object) -> object:
+    """Return operations for a token; YAML takes 5e10 for text."""
+    if isinstance(value, str) and (match := _RATE.fullmatch(value.strip())) is not None:
+        return float(match[1]) * _RATES[match[2]]
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    raise ValueError(f"a number such as 5e10 or 50G is wanted, not {_shown(value)}")
+
+
 Rate = Annotated[float, BeforeValidator(_rate)]
 """Operations or bytes a second, written as a number or with G, T, P or E behind it."""
 
@@ -384,6 +393,49 @@ class ServingSettings(_Timed):
     refresh: Duration = Field(default="10s", ge=1.0, le=60.0)  # type: ignore[assignment]
 
 
+class BaselineSettings(_Section):
+    """A throughput that a run's is compared with."""
+
+    tokens_per_second_per_gpu: float = Field(gt=0, allow_inf_nan=False)
+    gpus: int = Field(ge=1, le=10_000_000)
+    kind: Literal["weak", "strong"]
+
+
+Positive = Annotated[int, Field(ge=1, le=10_000_000)]
+
+
+class TrainingRunSettings(_Section):
+    """What is stated of the training runs whose name fits a pattern."""
+
+    name: str = Field(min_length=1, max_length=128)
+    world_size: Positive | None = None
+    sequence_length: Positive | None = None
+    global_batch: Positive | None = None
+    micro_batches: Positive | None = None
+    pipeline_parallel: Positive | None = None
+    virtual_stages: Positive | None = None
+    precision: Literal["bf16", "fp16", "fp8", "fp4", "tf32", "fp32"] | None = None
+    recompute: Literal["none", "selective", "full"] | None = None
+    model: Annotated[str, Field(min_length=1, max_length=256)] | None = None
+    # `model_config` itself is what pydantic calls the options of a class.
+    model_file: PathText | None = Field(default=None, alias="model_config")
+    flops_per_token: (
+        Annotated[float, BeforeValidator(_work), Field(gt=0, allow_inf_nan=False)] | None
+    ) = None
+    baseline: BaselineSettings | None = None
+    reporter: Switch = "auto"
+    gpus: Annotated[tuple[Gpu, ...] | None, BeforeValidator(_list_or_none)] = None
+    accelerator: Annotated[str, Field(min_length=1, max_length=128)] | None = None
+
+
+class TrainingSettings(_Timed):
+    """Training runs: what is derived of them, and what is stated of some."""
+
+    # A run of eight ranks has some 150 series; a node may have 64 of them.
+    max_series: int = Field(default=20_000, ge=1, le=1_000_000)
+    runs: Annotated[tuple[TrainingRunSettings, ...], BeforeValidator(_list)] = ()
+
+
 _LOG_NAMES = frozenset({"file", "folder", "job", "pod", "namespace", "container"})
 
 
@@ -507,6 +559,13 @@ class PushSettings(_Section):
     max_records: int = Field(default=1_000, ge=1, le=100_000)
 
 
+class RanksSettings(_Detected):
+    """The ranks of training jobs on this machine, by the environment of their processes."""
+
+    interval: Duration = Field(default="10s", ge=0.1, le=3600)  # type: ignore[assignment]
+    names: dict[str, Annotated[str, Field(min_length=1, max_length=128)]] = {}
+
+
 class SourcesSettings(_Section):
     """All sources."""
 
@@ -521,6 +580,7 @@ class SourcesSettings(_Section):
     inference: InferenceSettings = InferenceSettings()
     serving: ServingSettings = ServingSettings()
     logs: LogsSettings = LogsSettings()
+    ranks: RanksSettings = RanksSettings()
     training_files: Annotated[tuple[TrainingFilesSettings, ...], BeforeValidator(_list)] = ()
     training_pages: Annotated[tuple[TrainingPageSettings, ...], BeforeValidator(_list)] = ()
 
@@ -571,6 +631,7 @@ class Settings(_Section):
     state_interval: Duration = Field(default="60s", ge=1, le=3600)  # type: ignore[assignment]
     push: PushSettings = PushSettings()
     sources: SourcesSettings = SourcesSettings()
+    training: TrainingSettings = TrainingSettings()
     accelerators: Annotated[tuple[AcceleratorSettings, ...], BeforeValidator(_list)] = ()
     inference_sla: Annotated[tuple[Objective, ...], _objectives(read_inference)] = ()
     training_sla: Annotated[tuple[Objective, ...], _objectives(read_training)] = ()
@@ -736,6 +797,7 @@ def _problems(error: ValidationError) -> Iterator[tuple[str, str]]:
 _ENTRIES: dict[str, type[_Section]] = {
     "servers": ServerSettings,
     "accelerators": AcceleratorSettings,
+    "runs": TrainingRunSettings,
     "training_files": TrainingFilesSettings,
     "training_pages": TrainingPageSettings,
 }

@@ -70,6 +70,8 @@ ROOMS = {
     "sources.dcgm_page": Room((*SOURCE, "dcgm.*")),
     "sources.derived": Room((*SOURCE, "derive.*")),
     "sources.discovery": Room((*SOURCE, "engines.*", "discovery.*")),
+    "sources.training_ranks": Room((*SOURCE, "discovery.*", "training.records")),
+    "formats.ranks": Room(("samples", "formats.podlog")),
     "sources.training_logs": Room((*SOURCE, "tail", "training.records")),
     "sources.training_files": Room((*SOURCE, "training.*", "sources.training_files.*")),
     "sources.training_page": Room((*SOURCE, "training.*")),

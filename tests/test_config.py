@@ -112,12 +112,17 @@ def test_the_example_file_is_valid_and_shows_every_key() -> None:
 
     from exporter.config import (
         AcceleratorSettings,
+        BaselineSettings,
         ServerSettings,
         TrainingFilesSettings,
         TrainingPageSettings,
+        TrainingRunSettings,
     )
 
-    listed = (AcceleratorSettings, ServerSettings, TrainingFilesSettings, TrainingPageSettings)
+    listed = (
+        AcceleratorSettings, BaselineSettings, ServerSettings, TrainingFilesSettings,
+        TrainingPageSettings, TrainingRunSettings,
+    )  # fmt: skip
     known = keys(Settings).union(OPTIONS, *map(keys, listed))
     missing = {key for key in known if f"{key}:" not in text}
     assert missing == set()

@@ -1,129 +1,97 @@
-"""The daemon as a process, and a job that writes event files and sends OTLP metrics beside it."""
+"""Training jobs seen by a real daemon: a job that writes its log while it runs."""
 
 from __future__ import annotations
 
-import contextlib
-import http.client
-import json
-import re
-import signal
-import struct
+import os
+import subprocess
+import sys
 from pathlib import Path
-from typing import Any
 
-from exporter.formats.tfevents import crc32c, masked
-from tests.event_files import NAME, event, write
-from tests.test_daemon import Daemon, Start, start
+from tests.test_daemon import Daemon, Start, start  # noqa: F401 - a fixture
 
-__all__ = ["start"]
-
-OTLP = Path(__file__).parent / "data" / "training" / "otlp"
+JOB = Path(__file__).with_name("log_job.py")
+LINES = 'train_log_lines_total{run="llama"}'
 
 
-def configured(tmp_path: Path) -> str:
-    """Return the path of a configuration that watches `runs` and keeps what it knows."""
-    (tmp_path / "runs").mkdir(exist_ok=True)
-    path = tmp_path / "config.yaml"
-    path.write_text(
+def configure(folder: Path, extra: str = "") -> Path:
+    file = folder / "flopwatch.yaml"
+    file.write_text(
         f"""
-state_directory: {tmp_path / "state"}
+state_directory: {folder}/state
 state_interval: 1s
+reload: {{watch: 200ms}}
 sources:
   host: {{enabled: false}}
   network: {{enabled: false}}
-  inference: {{local: false}}
-  training_files: [{{path: {tmp_path / "runs"}, interval: 100ms}}]
+  inference: {{enabled: false}}
+  ranks: {{interval: 200ms}}
+  logs:
+    interval: 200ms
+    files:
+      - {{path: "{folder}/logs/*.log", run: llama}}
+{extra}
 """
     )
-    return str(path)
+    return file
 
 
-def remembered(tmp_path: Path) -> Any:
-    """Return what the state file says of the reading of event files, None if there is nothing."""
-    try:
-        body = (tmp_path / "state" / "state.json").read_text().partition("\n")[2]
-    except FileNotFoundError:
-        return None
-    entry = json.loads(body or "{}").get("training_files:runs")
-    return None if entry is None else entry["memory"]["tensorboard"]
+def job(log: Path, first: int, last: int, *more: str) -> None:
+    """Run a job to its end, as rank 3 of 4."""
+    environment = {
+        "RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "3", "FLOPWATCH_RUN": "llama",
+        "PATH": os.environ["PATH"],
+    }  # fmt: skip
+    command = [sys.executable, str(JOB), str(log), str(first), str(last), *more]
+    subprocess.run(command, env=environment, check=True, timeout=60)
 
 
-def last_step(tmp_path: Path) -> int:
-    """Return the last step that was told, as the state file knows it."""
-    memory = remembered(tmp_path)
-    if not memory or not memory["processes"]:
-        return -1
-    return int(memory["processes"][0][4][1])
+def reached(daemon: Daemon, series: str, value: float) -> str:
+    return daemon.wait_for("/metrics", lambda _, page: f"\n{series} {value:g}\n" in page)
 
 
-def told_until(daemon: Daemon, tmp_path: Path, step: int) -> None:
-    daemon.wait_for("/-/healthy", lambda *_: last_step(tmp_path) == step)
-
-
-def test_a_growing_event_file_is_followed_over_a_kill(start: Start, tmp_path: Path) -> None:
-    """Written while the daemon runs, while it is dead, and after: each step is told once."""
-    config = configured(tmp_path)
-    path = tmp_path / "runs" / "llama" / NAME
-    first = start("--config", config)
-    first.wait_for("/-/ready", lambda status, _: status == 200)
-    for step in range(1, 21):
-        write(path, event(step, 1.7e9 + step, loss=float("nan") if step == 20 else 3.0))
-    told_until(first, tmp_path, 19)
-    assert first.value('flopwatch_source_up{source="training_files:runs"}') == 1
-    first.process.send_signal(signal.SIGKILL)
-    first.process.wait(10)
-
-    write(path, event(20, 1.7e9 + 20, step_time=0.5), event(21, 1.7e9 + 21, loss=3.0))
-    second = start("--config", config)
-    told_until(second, tmp_path, 20)
-    write(path, event(22, 1.7e9 + 22, loss=3.0))
-    told_until(second, tmp_path, 21)
-
-    assert second.stop()[0] == 0
-    ((_, _, _, run, told, restarts, *_),) = remembered(tmp_path)["processes"]
-    assert (run, told[0], restarts) == ("llama", "1700000000.host.7", 0)
-
-
-def test_a_damaged_event_file_is_told_with_its_place(start: Start, tmp_path: Path) -> None:
-    """On the status page: to who asks from here with file and offset; the daemon goes on."""
-    daemon = start("--config", configured(tmp_path))
-    length = struct.pack("<Q", 1 << 50)
-    good = event(1, 1.7e9, loss=3.0)
-    write(tmp_path / "runs" / "a" / NAME, good, length, struct.pack("<I", masked(crc32c(length))))
-
-    def source(body: str) -> dict[str, Any]:
-        found: list[dict[str, Any]] = json.loads(body)["sources"]
-        return next(one for one in found if one["name"] == "training_files:runs")
-
-    body = daemon.wait_for(
-        "/api/v1/status", lambda status, text: status == 200 and bool(source(text)["faults"])
-    )
-    (fault,) = source(body)["faults"]
-    assert (source(body)["state"], fault["part"], fault["reason"]) == (
-        "degraded", "tensorboard", "malformed",
-    )  # fmt: skip
-    assert f"a/{NAME} at byte {len(good)}: a record of {1 << 50} bytes" in fault["detail"]
-
-
-def test_otlp_metrics_that_are_posted_become_steps(start: Start, tmp_path: Path) -> None:
-    """Three exports of Megatron's instruments: a record of facts and three of steps, each once."""
-    daemon = start("--config", configured(tmp_path))
+def test_a_job_is_followed_through_rotation_reload_and_restart(
+    start: Start,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    """Each line that tells something is taken once, in three lives of the daemon's reader."""
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    file = configure(tmp_path)
+    daemon = start("--config", str(file))
     daemon.wait_for("/-/ready", lambda status, _: status == 200)
 
-    def post(name: str, kind: str) -> tuple[int, bytes]:
-        connection = http.client.HTTPConnection("127.0.0.1", daemon.port, timeout=10)
-        connection.request(
-            "POST", "/v1/metrics", (OTLP / name).read_bytes(), {"Content-Type": kind}
-        )
-        with contextlib.closing(connection):
-            answer = connection.getresponse()
-            return answer.status, answer.read()
+    (logs / "job.log").touch()
+    reached(daemon, "train_log_files", 1)  # new files are looked for each 5 s
+    job(logs / "job.log", 1, 300, "--rotate", "100")
+    page = reached(daemon, LINES, 300)
+    assert 'flopwatch_source_up{source="logs"} 1' in page
+    assert 'train_log_lag_bytes{run="llama"} 0' in page
+    assert 'train_log_skipped_bytes_total{run="llama"} 0' in page
 
-    assert post("megatron-1.pb", "application/x-protobuf") == (200, b"")
-    assert post("megatron-2.json", "application/json")[0] == 200
-    assert post("megatron-2.pb", "application/x-protobuf") == (200, b"")
-    assert post("megatron-3.pb", "application/x-protobuf") == (200, b"")
-    assert post("megatron-3.pb", "application/json")[0] == 400
-    pattern = r'flopwatch_push_records_total\{outcome="(\w+)",reader="otlp"\} (\d+)'
-    page = daemon.wait_for("/metrics", lambda _, text: ("new", "4") in re.findall(pattern, text))
-    assert ("refused", "0") in re.findall(pattern, page)
+    # A reload makes another source, which goes on where the former one was.
+    configure(tmp_path, "      - {path: /nowhere/*.log}")
+    daemon.wait_for("/metrics", lambda _, page: LINES not in page)
+    job(logs / "job.log", 301, 310)
+    reached(daemon, LINES, 10)
+
+    code, _ = daemon.stop()
+    assert code == 0
+    job(logs / "job.log", 311, 325)
+    again = start("--config", str(file))
+    reached(again, LINES, 15)
+    assert again.value('train_log_lag_bytes{run="llama"}') == 0
+
+
+def test_ranks_are_seen_while_they_run(start: Start, tmp_path: Path) -> None:  # noqa: F811
+    """The job says nothing of its size; its environment does."""
+    (tmp_path / "logs").mkdir()
+    daemon = start("--config", str(configure(tmp_path)))
+    environment = {
+        "RANK": "0", "WORLD_SIZE": "4", "LOCAL_RANK": "0", "FLOPWATCH_RUN": "llama",
+        "PATH": os.environ["PATH"],
+    }  # fmt: skip
+    command = [sys.executable, "-c", "import sys; sys.stdin.read()"]
+    with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE) as process:
+        reached(daemon, 'train_local_ranks{run="llama"}', 1)
+        process.communicate(timeout=10)
+    daemon.wait_for("/metrics", lambda _, page: 'train_local_ranks{run="llama"}' not in page)

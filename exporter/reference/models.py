@@ -262,8 +262,17 @@ def read_file(path: Path, name: str = "") -> ModelShape:
 
     Raises `ValueError` with the path, and the key where it is one, for whatever is wrong with it.
     """
+    config = read_document(path)
     try:
-        return read_config(_document(path), name)
+        return read_config(config, name)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def read_document(path: Path) -> Config:
+    """Return the keys of a `config.json`. Raises `ValueError` with the path if there are none."""
+    try:
+        return _document(path)
     except OSError as error:
         raise ValueError(f"{path}: {error.strerror}") from None
     except UnicodeDecodeError as error:

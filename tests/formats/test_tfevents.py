@@ -9,7 +9,7 @@ import struct
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporter.formats.tfevents import (
@@ -105,6 +105,7 @@ def test_a_table_of_hyper_parameters_says_that_it_is_one() -> None:
     assert not any("hparams" in event.plugins for event in events_of(EVENTS))
 
 
+@settings(deadline=None)
 @given(st.integers(0, EVENTS.stat().st_size))
 def test_a_truncated_file_waits_for_its_rest(length: int) -> None:
     """What is whole is read; with the rest the other frames come."""
@@ -154,12 +155,14 @@ def test_an_unfinished_record_says_how_long_it_will_be() -> None:
     assert read_frames(frame(bytes(1000))[:500]).wanted == 1016
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_arbitrary_bytes_are_no_file_of_frames(junk: bytes) -> None:
     frames = read_frames(junk)
     assert frames.at <= len(junk)
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_an_arbitrary_event_is_one_or_malformed(junk: bytes) -> None:
     with contextlib.suppress(Malformed):

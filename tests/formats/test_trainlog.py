@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+import subprocess
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -808,7 +810,7 @@ def test_parts_that_never_end_are_forgotten() -> None:
     part = CRI.format(1, "stdout", "P", "x" * 16_000).encode()
     for _ in range(700):
         log.feed(part)
-    assert sum(len(p) for parts in log._parts.values() for p in parts) <= 1 << 20
+    assert sum(map(len, log._parts.values())) <= 1 << 20
     assert [f.reason for f in log.flaws] == ["line"]
     found = steps(log.feed((
         CRI.format(2, "stdout", "F", "end") + CRI.format(3, "stdout", "F", titan(1))
@@ -877,3 +879,33 @@ def test_no_text_in_a_known_shape_raises(text: str, shape: str) -> None:
             turn += 1
         ledger = TrainingLedger()
         ledger.tell("log", every(LogParser("r", steps_per_line=5), [filled]), 0.0)
+
+
+TQDM = """
+import sys
+from tqdm import tqdm
+bar = tqdm(total=60)
+for step in range(1, 61):
+    bar.update(1)
+    if step % 10 == 0:
+        bar.write(str({"loss": 7.0 - step / 10, "grad_norm": 1.0, "epoch": step / 60}))
+    if step == 30:
+        for _ in tqdm(range(8)):  # an evaluation
+            pass
+bar.close()
+"""
+
+
+def test_what_a_real_bar_and_a_real_print_leave_in_a_log(tmp_path: Path) -> None:
+    """Both streams in one file, as `> job.log 2>&1` does it; steps faster than bars are drawn."""
+    pytest.importorskip("tqdm")
+    path = tmp_path / "job.log"
+    with path.open("wb") as file:
+        subprocess.run(
+            [sys.executable, "-u", "-c", TQDM], stdout=file, stderr=file, check=True, timeout=60
+        )
+    log = stream()
+    found = steps(log.feed(path.read_bytes()) + log.rest())
+    assert [(s.step, s.loss) for s in found] == [(n, 7.0 - n / 10) for n in range(10, 61, 10)]
+    assert [s.steps for s in found] == [1, 10, 10, 10, 10, 10]
+    assert log.flaws == []

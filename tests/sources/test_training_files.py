@@ -642,7 +642,9 @@ FILES = {
 }
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(st.data())
 def test_whatever_the_files_hold_reading_goes_on(tmp_path: Path, data: st.DataObject) -> None:
     """Cut, with flipped bits, overwritten, grown by junk, read between and after a restart."""
@@ -668,7 +670,9 @@ def test_whatever_the_files_hold_reading_goes_on(tmp_path: Path, data: st.DataOb
         assert {one.reason for one in node.reads(after=20.0)} <= {"malformed"}
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(st.lists(st.integers(1, 4000), max_size=12), st.sets(st.integers(0, 12)))
 def test_however_files_grow_and_daemons_restart_each_step_counts_once(
     tmp_path: Path, cuts: list[int], restarts: set[int]

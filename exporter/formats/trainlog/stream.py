@@ -61,7 +61,7 @@ class LogStream:
         self._carry = b""
         self._skipping = skipping or not aligned
         self._cri: bool | None = None
-        self._parts: dict[bytes, list[bytes]] = {}
+        self._parts: dict[bytes, bytearray] = {}
         self._after = 0
 
     @property
@@ -204,21 +204,21 @@ class LogStream:
 
     def _joined(self, stream: bytes, text: bytes, *, partial: bool) -> bytes | None:
         """Return a line whose parts have all come; its beginning is forgotten if it is too long."""
-        parts = self._parts.setdefault(stream, []) if partial else self._parts.get(stream)
+        parts = self._parts.setdefault(stream, bytearray()) if partial else self._parts.get(stream)
         if parts is None:
             return text
-        parts.append(text)
-        while len(parts) > 1 and sum(map(len, parts)) > self._longest:
+        if len(parts) + len(text) > self._longest:
             if not self.flaws or self.flaws[-1].reason != "line":
                 self.flaws.append(Flaw(
                     self.position, "line",
                     f"a line of more than {self._longest} bytes: its beginning is passed over",
                 ))  # fmt: skip
-            del parts[0]
+            parts.clear()
+        parts += text
         if partial:
             return None
         del self._parts[stream]
-        return b"".join(parts)
+        return bytes(parts)
 
     def _blame(self, offset: int) -> None:
         nonsense, unnumbered = self.parser.take_flaws()
