@@ -8,8 +8,11 @@ import json
 import re
 import signal
 import struct
+import time
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from exporter.formats.tfevents import crc32c, masked
 from tests.event_files import NAME, event, write
@@ -28,6 +31,7 @@ def configured(tmp_path: Path) -> str:
         f"""
 state_directory: {tmp_path / "state"}
 state_interval: 1s
+training: {{interval: 200ms}}
 sources:
   host: {{enabled: false}}
   network: {{enabled: false}}
@@ -61,23 +65,39 @@ def told_until(daemon: Daemon, tmp_path: Path, step: int) -> None:
 
 
 def test_a_growing_event_file_is_followed_over_a_kill(start: Start, tmp_path: Path) -> None:
-    """Written while the daemon runs, while it is dead, and after: each step is told once."""
+    """Written while the daemon runs, while it is dead, and after: each step counts once."""
     config = configured(tmp_path)
     path = tmp_path / "runs" / "llama" / NAME
+    began = time.time()
+
+    def log(step: int, **values: float) -> None:
+        write(path, event(step, began + step / 10, **values))
+
     first = start("--config", config)
     first.wait_for("/-/ready", lambda status, _: status == 200)
     for step in range(1, 21):
-        write(path, event(step, 1.7e9 + step, loss=float("nan") if step == 20 else 3.0))
+        log(step, step_time=0.1, tokens_per_second=5000.0, loss=float("nan") if step == 20 else 3.0)
     told_until(first, tmp_path, 19)
+    page = first.wait_for("/metrics", lambda _, text: 'train_step{run="llama"} 19\n' in text)
+    shown = dict(re.findall(r'^(train_\w+)\{run="llama"\} (\S+)$', page, re.MULTILINE))
+    assert float(shown["train_steps_total"]) == 19
+    assert float(shown["train_tokens_total"]) == pytest.approx(19 * 500, rel=1e-4)
+    assert float(shown["train_loss"]) == 3
+    assert float(shown["train_step_median_seconds"]) == pytest.approx(0.1, rel=1e-4)
+    assert 'train_reader_chosen{reader="tensorboard",run="llama"} 1\n' in page
     assert first.value('flopwatch_source_up{source="training_files:runs"}') == 1
     first.process.send_signal(signal.SIGKILL)
     first.process.wait(10)
 
-    write(path, event(20, 1.7e9 + 20, step_time=0.5), event(21, 1.7e9 + 21, loss=3.0))
+    log(20, grad_norm=0.5)
+    log(21, step_time=0.1, loss=3.0)
     second = start("--config", config)
     told_until(second, tmp_path, 20)
-    write(path, event(22, 1.7e9 + 22, loss=3.0))
+    log(22, step_time=0.1, loss=3.0)
     told_until(second, tmp_path, 21)
+    second.wait_for("/metrics", lambda _, text: 'train_step{run="llama"} 21\n' in text)
+    assert second.value('train_steps_total{run="llama"}') == 21
+    assert second.value('train_repeated_steps_total{run="llama"}') in (None, 0)
 
     assert second.stop()[0] == 0
     ((_, _, _, run, told, restarts, *_),) = remembered(tmp_path)["processes"]
