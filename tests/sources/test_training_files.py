@@ -165,6 +165,17 @@ def test_a_reload_and_a_restart_tell_no_step_again_and_lose_none(tmp_path: Path)
     ]  # fmt: skip
 
 
+def test_the_last_step_is_told_however_often_the_daemon_is_reloaded(tmp_path: Path) -> None:
+    """Seen with a job that had ended: each reload began the half minute of silence anew."""
+    node = Node(tmp_path)
+    node.reads()
+    write(tmp_path / "run" / NAME, event(1, 1.0, loss=3.0), event(2, 2.0, loss=2.0))
+    for _ in range(8):
+        node.reads()
+        node.reload()
+    assert [one.step for one in node.steps("run")] == [1, 2]
+
+
 def test_what_is_there_at_the_start_is_history_but_for_its_last_steps(tmp_path: Path) -> None:
     """Counters of a daemon that is started late do not jump by a run's whole past."""
     write(tmp_path / NAME, *(event(i, float(i), loss=1.0) for i in range(500)))
@@ -247,10 +258,11 @@ def test_a_job_that_was_started_again_is_another_attempt(tmp_path: Path) -> None
     node.reads(after=31.0)
     again = "events.out.tfevents.1700000900.host.9.0"
     write(tmp_path / "run" / again, *(event(i, 1e9 + 900 + i, loss=1.0) for i in range(3, 9)))
+    os.utime(tmp_path / "run" / again, (node.clock.time(),) * 2)
     assert node.reads() == []
     track = node.track("run")
-    assert (track.attempt, track.last, track.steps) == ("1700000900.host.9", 7, 10)
-    assert track.repeated == 3
+    assert (track.attempt, track.last, track.steps) == ("1700000900.host.9", 7, 11)
+    assert track.repeated == 4
 
 
 def test_steps_that_go_back_within_one_file_are_another_attempt(tmp_path: Path) -> None:

@@ -62,13 +62,12 @@ class OfflineReader:
             del self._files[path]
         for one in found:
             file = self._files.get(one.path)
-            if file is None or not file.place.follow(one, scene.now):
+            if file is None or not file.place.is_in(one):
                 if file is None and len(self._files) >= MOST_FILES:
                     yield fault(one.path, None, f"more than {MOST_FILES} files: not read")
                     continue
                 past = scene.first and scene.wall - one.modified > OLD
                 place = Place(one.identity, past=one.size if past else 0, catching_up=scene.first)
-                place.follow(one, scene.now)
                 file = self._files[one.path] = _File(place)
             yield from self._grow(one, file, scene)
 

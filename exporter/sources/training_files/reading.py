@@ -77,26 +77,20 @@ class Place:
     """Where reading of a growing file has come to.
 
     `identity` is that of the file; `past` is the size up to which it holds what is not to be told;
-    `grown` is when it last grew, in monotonic seconds; `damage` why nothing more can be read.
+    `damage` says why nothing more can be read.
     `catching_up`: it was met at the start, and not read to its end yet.
     """
 
     identity: tuple[int, int]
     offset: int = 0
     past: int = 0
-    grown: float = 0.0
-    size: int = 0
     damage: str = ""
     catching_up: bool = False
     broken: list[int] = field(default_factory=list)
 
-    def follow(self, found: Found, now: float) -> bool:
-        """Note what the system says of the file; `False` if it is another one, or was cut off."""
-        if found.identity != self.identity or found.size < self.offset:
-            return False
-        if found.size != self.size:
-            self.size, self.grown = found.size, now
-        return True
+    def is_in(self, found: Found) -> bool:
+        """Tell whether a file is the one that was read, and was not cut off."""
+        return found.identity == self.identity and found.size >= self.offset
 
     def broke(self, at: int) -> None:
         """Note a damaged record, once."""

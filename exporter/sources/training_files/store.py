@@ -129,7 +129,8 @@ class StoreReader:
                 run.stream, run.sheet = Stream(run.stream.run, attempt=attempt), Sheet()
                 run.seen = -1
                 run.sheet.put(step, key, value, wall)
-        records += self._told(run, run.seen, last=scene.now - run.grown >= self._quiet)
+        written = max((one.modified for one in files), default=0.0)
+        records += self._told(run, run.seen, last=scene.wall - written >= self._quiet)
         run.seen = max(run.sheet.highest, run.sheet.taken)
         yield from left_out(home, run.stream)
         behind = any(p.offset < f.size for f in files if (p := self._places.get(f.path)))
@@ -162,12 +163,11 @@ class StoreReader:
     ) -> Iterator[Fault]:
         """Add the values that a file has grown by; a line without end waits."""
         place = self._places.get(found.path)
-        if place is None or not place.follow(found, scene.now):
+        if place is None or not place.is_in(found):
             if place is None and len(self._places) >= MOST_FILES:
                 yield fault(found.path, None, f"more than {MOST_FILES} metrics: not read")
                 return
             place = Place(found.identity, offset=found.size if past else 0)
-            place.follow(found, scene.now)
             self._places[found.path] = place
         while place.offset < found.size:
             data = next_piece(place, found, scene)

@@ -121,7 +121,8 @@ class TensorBoardReader:
             # That a file is a table is known only now that it was read.
             if not places or any(self._is_part(one, writers) for one in files):
                 continue
-            quiet = not behind and scene.now - max(one.grown for one in places) >= self._quiet
+            written = max(one.modified for one in files)
+            quiet = not behind and scene.wall - written >= self._quiet
             records = list(self._steps(folder, process, files, events, quiet=quiet))
             yield from self._owned(folder, process, list(latest(records)) if met else records)
 
@@ -130,14 +131,13 @@ class TensorBoardReader:
     ) -> Iterator[Fault]:
         """Add the events that a file has grown by; what was there before `past` is passed over."""
         place = self._places.get(found.path)
-        if place is None or not place.follow(found, scene.now):
+        if place is None or not place.is_in(found):
             if place is None and len(self._places) >= MOST_FILES:
                 yield fault(found.path, None, f"more than {MOST_FILES} event files: not read")
                 return
             history = max(0, found.size - _TAIL) if scene.first else 0
             past_size = found.size if past else history
             place = Place(found.identity, past=past_size, catching_up=scene.first)
-            place.follow(found, scene.now)
             self._places[found.path] = place
         while max(place.offset, place.past) < found.size and not place.damage:
             old = place.offset < place.past
