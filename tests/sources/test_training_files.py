@@ -711,3 +711,43 @@ def test_however_files_grow_and_daemons_restart_each_step_counts_once(
     for run, reader, steps in (("tb", "tensorboard", 60), ("tiny-run", "wandb", 41)):
         track = node.track(run, reader)
         assert (track.steps, track.repeated, track.duplicates) == (steps, 0, 0)
+
+
+def test_a_thousand_runs_of_the_past_leave_room_for_the_one_that_goes_on(tmp_path: Path) -> None:
+    """Old files take no place; what has a place and has become old makes room."""
+    old = time.time() - 4000
+    for i in range(600):
+        write(tmp_path / f"old{i:03}" / NAME, event(1, 1.0, loss=1.0), event(2, 2.0, loss=1.0))
+        os.utime(tmp_path / f"old{i:03}" / NAME, (old, old))
+    node = Node(tmp_path)
+    node.reads()
+    write(tmp_path / "zz" / NAME, event(1, 1.0, loss=1.0), event(2, 2.0, loss=1.0))
+    assert node.reads() == []
+    assert list(node.runs) == ["zz"]
+    for i in range(600):
+        write(tmp_path / f"old{i:03}" / NAME, event(3, 3.0, loss=1.0), event(4, 4.0, loss=1.0))
+    faults = node.reads()
+    assert len(faults) == 20, "of the many that are all alike"
+    assert all("more than 512 event files: not read" in one.detail for one in faults)
+    assert len(node.runs) == 64, "as many as the ledger keeps"
+    assert [one.step for one in node.steps("old000")] == [3]
+    for i in range(600):
+        os.utime(tmp_path / f"old{i:03}" / NAME, (old, old))
+    write(tmp_path / "zz" / NAME, event(3, 3.0, loss=1.0))
+    assert node.reads() == []
+    assert [one.step for one in node.steps("zz")] == [1, 2]
+
+
+def test_a_long_metric_of_mlflow_is_read_from_its_last_lines(tmp_path: Path) -> None:
+    run = tmp_path / "1" / "abc"
+    (run / "metrics").mkdir(parents=True)
+    (run / "meta.yaml").write_text("run_id: abc\nrun_name: r\n")
+    for key in ("loss", "step_time"):
+        lines = (f"{1_700_000_000_000 + i} {i / 7} {i}\n" for i in range(20_000))
+        (run / "metrics" / key).write_text("".join(lines))
+    node = Node(tmp_path)
+    assert node.reads() == []
+    assert node.reads(after=31.0) == []
+    steps = node.steps("r", "mlflow")
+    assert [one.step for one in steps] == list(range(19_900, 20_000))
+    assert all(one.loss == one.seconds for one in steps)

@@ -16,16 +16,15 @@ from exporter.formats.wandb import (
     read_record,
     read_records,
 )
-from exporter.samples import Malformed
-from exporter.sources.training_files.found import OLD, Found, piece
+from exporter.samples import Fault, Malformed
+from exporter.sources.training_files.found import Found, piece
 from exporter.sources.training_files.reading import (
-    MOST_FILES,
     Names,
     News,
     Place,
+    Places,
     Scene,
     clean,
-    fault,
     latest,
     left_out,
     next_piece,
@@ -38,7 +37,6 @@ _MOST_STEP = 1 << 53
 
 @dataclass(slots=True)
 class _File:
-    place: Place
     stream: Stream | None = None
     restarts: int = 0
 
@@ -50,6 +48,7 @@ class OfflineReader:
 
     def __init__(self, names: Names) -> None:
         self._names = names
+        self._places = Places("files of W&B")
         self._files: dict[str, _File] = {}
 
     def wants(self, found: Sequence[Found]) -> Iterable[Found]:
@@ -58,21 +57,21 @@ class OfflineReader:
 
     def read(self, found: Sequence[Found], scene: Scene) -> Iterator[News]:
         """Yield the rows that are new in each file."""
-        for path in self._files.keys() - {one.path for one in found}:
-            del self._files[path]
+        self._places.keep(found)
+        self._places.age(found, scene)
         for one in found:
-            file = self._files.get(one.path)
-            if file is None or not file.place.is_in(one):
-                if file is None and len(self._files) >= MOST_FILES:
-                    yield fault(one.path, None, f"more than {MOST_FILES} files: not read")
-                    continue
-                past = scene.first and scene.wall - one.modified > OLD
-                place = Place(one.identity, past=one.size if past else 0, catching_up=scene.first)
-                file = self._files[one.path] = _File(place)
-            yield from self._grow(one, file, scene)
+            place = self._places.of(one, scene)
+            if isinstance(place, Fault):
+                yield place
+            elif place is not None:
+                file = self._files.setdefault(one.path, _File())
+                if place.offset == 0:
+                    file.stream = None  # another file of that name
+                yield from self._grow(one, place, file, scene)
+        for path in [path for path in self._files if self._places.get(path) is None]:
+            del self._files[path]
 
-    def _grow(self, found: Found, file: _File, scene: Scene) -> Iterator[News]:
-        place = file.place
+    def _grow(self, found: Found, place: Place, file: _File, scene: Scene) -> Iterator[News]:
         records: list[Record] = []
         try:
             if place.offset < HEADER <= found.size and not place.damage:
@@ -131,20 +130,21 @@ class OfflineReader:
 
     def plain(self) -> object:
         """Return where reading has come to in each file, and the last step."""
-        return {
+        files = {
             path: [
-                one.place.plain(), one.restarts,
-                None if one.stream is None else [one.stream.run, one.stream.plain()],
+                one.restarts, None if one.stream is None else [one.stream.run, one.stream.plain()],
             ]
             for path, one in self._files.items()
         }  # fmt: skip
+        return {"places": self._places.plain(), "files": files}
 
     def restore(self, plain: Any) -> None:
         """Go on where a predecessor was."""
         files: dict[str, _File] = {}
-        for path, (place, restarts, told) in plain.items():
-            file = files[str(path)] = _File(Place.of(place), restarts=int(restarts))
+        for path, (restarts, told) in plain["files"].items():
+            file = files[str(path)] = _File(restarts=int(restarts))
             if told is not None:
                 file.stream = Stream(str(told[0]))
                 file.stream.restore(told[1])
+        self._places.restore(plain["places"])
         self._files = files

@@ -118,6 +118,78 @@ class Place:
         return cls((int(device), int(inode)), int(offset), int(past), damage=str(damage))
 
 
+class Places:
+    """Where reading has come to in each file of one kind, for at most `most` of them.
+
+    What nobody has written to for long is left aside, and takes no place; if somebody does write to
+    it, only what is new is told. Where there is no place left, files that are old make room.
+    """
+
+    def __init__(self, kind: str, most: int = MOST_FILES) -> None:
+        self._kind = kind
+        self._most = most
+        self._known: dict[str, Place] = {}
+        self._aside: dict[str, int] = {}
+
+    def keep(self, found: Iterable[Found]) -> None:
+        """Forget files that are gone."""
+        paths = {one.path for one in found}
+        for known in (self._known, self._aside):
+            for path in known.keys() - paths:
+                del known[path]
+
+    def of(self, found: Found, scene: Scene, *, past: bool = False) -> Place | Fault | None:
+        """Return the place in a file, None if it is old, a fault if there is no room.
+
+        `past` says that a file that is met at the start holds nothing to be told.
+        """
+        place = self._known.get(found.path)
+        if place is not None and place.is_in(found):
+            return place
+        replaced = place is not None
+        if not replaced:
+            if scene.wall - found.modified > OLD:
+                self._aside[found.path] = found.size
+                return None
+            if len(self._known) >= self._most and not self._make_room():
+                return fault(found.path, None, f"more than {self._most} {self._kind}: not read")
+        aside = self._aside.pop(found.path, 0)
+        place = Place(found.identity, past=min(aside, found.size))
+        if scene.first and not replaced:
+            place.catching_up = True
+            place.past = found.size if past else 0
+        self._known[found.path] = place
+        return place
+
+    def _make_room(self) -> bool:
+        """Leave aside the files that were found to be old."""
+        old = [path for path in self._known if path in self._aside]
+        for path in old:
+            del self._known[path]
+        return bool(old)
+
+    def age(self, found: Iterable[Found], scene: Scene) -> None:
+        """Note which of the files that have a place have become old."""
+        for one in found:
+            if one.path in self._known:
+                if scene.wall - one.modified > OLD:
+                    self._aside[one.path] = self._known[one.path].offset
+                else:
+                    self._aside.pop(one.path, None)
+
+    def get(self, path: str) -> Place | None:
+        """Return the place in a file, if it has one."""
+        return self._known.get(path)
+
+    def plain(self) -> dict[str, object]:
+        """Return what is to be remembered."""
+        return {path: place.plain() for path, place in self._known.items()}
+
+    def restore(self, plain: Any) -> None:
+        """Go on where others were. Raises `TypeError` or `ValueError`."""
+        self._known = {str(path): Place.of(one) for path, one in plain.items()}
+
+
 def next_piece(place: Place, found: Found, scene: Scene, most: int = PIECE) -> bytes:
     """Return what follows in a file, as far as the round's budget goes. Raises `OSError`."""
     wanted = scene.budget.take(min(most, found.size - place.offset))

@@ -14,15 +14,15 @@ from exporter.formats import tags
 from exporter.formats.mlflow import LONGEST, Meta, read_meta, read_point
 from exporter.formats.tags import Sheet, Stream
 from exporter.samples import Fault, Malformed
-from exporter.sources.training_files.found import OLD, PIECE, Found, piece
+from exporter.sources.training_files.found import PIECE, Found, piece
 from exporter.sources.training_files.reading import (
     MOST_FILES,
     Names,
     News,
     Place,
+    Places,
     Scene,
     clean,
-    fault,
     latest,
     left_out,
     next_piece,
@@ -34,6 +34,8 @@ _AT_ONCE = 60.0
 """Seconds within which two runs of one name have grown that are not one after the other."""
 
 _LARGEST_META = 64 << 10
+_TAIL = 1 << 16
+"""Bytes at the end of a file that are looked at where it was there before us."""
 
 
 @dataclass(slots=True)
@@ -56,7 +58,7 @@ class StoreReader:
     def __init__(self, names: Names, *, quiet: float = QUIET) -> None:
         self._names = names
         self._quiet = quiet
-        self._places: dict[str, Place] = {}
+        self._places = Places("metrics")
         self._metas: dict[str, tuple[float, Meta | Fault]] = {}
         self._runs: dict[str, _Run] = {}
 
@@ -72,8 +74,8 @@ class StoreReader:
 
     def read(self, found: Sequence[Found], scene: Scene) -> Iterator[News]:
         """Yield the steps that are complete, run by run."""
-        for path in self._places.keys() - {one.path for one in found}:
-            del self._places[path]
+        self._places.keep(found)
+        self._places.age(found, scene)
         metas = {one.directory: one for one in found if one.name == "meta.yaml"}
         for home in self._runs.keys() - metas.keys():
             del self._runs[home]
@@ -101,10 +103,9 @@ class StoreReader:
         return known[1]
 
     def _run(self, home: str, meta: Meta, files: list[Found], scene: Scene) -> Iterator[News]:
-        past = scene.first and all(scene.wall - one.modified > OLD for one in files)
         points: list[tuple[float, int, str, float]] = []
         for one in files:
-            yield from self._grow(one, key_of(one.path), scene, points, past=past)
+            yield from self._grow(one, key_of(one.path), scene, points)
         run = self._runs.get(home)
         if run is None:
             if not points:
@@ -130,10 +131,11 @@ class StoreReader:
                 run.seen = -1
                 run.sheet.put(step, key, value, wall)
         written = max((one.modified for one in files), default=0.0)
-        records += self._told(run, run.seen, last=scene.wall - written >= self._quiet)
+        behind = any(p.offset < f.size for f in files if (p := self._places.get(f.path)))
+        if not behind:  # else one metric may be further than another
+            records += self._told(run, run.seen, last=scene.wall - written >= self._quiet)
         run.seen = max(run.sheet.highest, run.sheet.taken)
         yield from left_out(home, run.stream)
-        behind = any(p.offset < f.size for f in files if (p := self._places.get(f.path)))
         yield from latest(records) if run.met else records
         run.met &= behind or bool(points)
         yield from self._life(run, meta)
@@ -153,22 +155,16 @@ class StoreReader:
         return [one for step, values, wall in told for one in run.stream.step(step, values, wall)]
 
     def _grow(
-        self,
-        found: Found,
-        key: str,
-        scene: Scene,
-        points: list[tuple[float, int, str, float]],
-        *,
-        past: bool,
+        self, found: Found, key: str, scene: Scene, points: list[tuple[float, int, str, float]]
     ) -> Iterator[Fault]:
         """Add the values that a file has grown by; a line without end waits."""
-        place = self._places.get(found.path)
-        if place is None or not place.is_in(found):
-            if place is None and len(self._places) >= MOST_FILES:
-                yield fault(found.path, None, f"more than {MOST_FILES} metrics: not read")
-                return
-            place = Place(found.identity, offset=found.size if past else 0)
-            self._places[found.path] = place
+        place = self._places.of(found, scene)
+        if not isinstance(place, Place):
+            yield from [place] if place is not None else []
+            return
+        if place.offset == 0:
+            history = max(0, found.size - _TAIL) if place.catching_up else place.past
+            self._begin(place, found, history, scene)
         while place.offset < found.size:
             data = next_piece(place, found, scene)
             end = data.rfind(b"\n") + 1
@@ -189,10 +185,16 @@ class StoreReader:
                 break
         yield from place.faults(found, scene, "a line is no time, value and step")
 
+    def _begin(self, place: Place, found: Found, history: int, scene: Scene) -> None:
+        """Begin behind what is history, with a whole line."""
+        if history > 0:
+            before = piece(scene.root, found.path, history - 1, LONGEST)
+            place.offset = history - 1 + max(1, before.find(b"\n") + 1)
+
     def plain(self) -> object:
         """Return where reading has come to in each file, and of each run the last step."""
         return {
-            "places": {path: place.plain() for path, place in self._places.items()},
+            "places": self._places.plain(),
             "runs": {
                 home: [
                     one.stream.run, one.stream.plain(), one.sheet.plain(), one.restarts, one.end,
@@ -203,14 +205,14 @@ class StoreReader:
 
     def restore(self, plain: Any) -> None:
         """Go on where a predecessor was."""
-        places = {str(path): Place.of(one) for path, one in plain["places"].items()}
         runs: dict[str, _Run] = {}
         for home, (name, told, sheet, restarts, end) in plain["runs"].items():
             run = runs[str(home)] = _Run(Stream(str(name)), restarts=int(restarts), began=True)
             run.end = str(end)
             run.stream.restore(told)
             run.sheet.restore(sheet)
-        self._places, self._runs = places, runs
+        self._places.restore(plain["places"])
+        self._runs = runs
 
 
 def home_of(path: str) -> str:

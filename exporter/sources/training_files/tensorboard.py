@@ -16,12 +16,13 @@ from exporter.formats import tags
 from exporter.formats.tags import Sheet, Stream
 from exporter.formats.tfevents import Event, Writer, read_event, read_frames, writer_of
 from exporter.samples import Fault, Malformed
-from exporter.sources.training_files.found import OLD, PIECE, Found
+from exporter.sources.training_files.found import PIECE, Found
 from exporter.sources.training_files.reading import (
     MOST_FILES,
     Names,
     News,
     Place,
+    Places,
     Scene,
     fault,
     latest,
@@ -59,7 +60,7 @@ class TensorBoardReader:
     def __init__(self, names: Names, *, quiet: float = QUIET) -> None:
         self._names = names
         self._quiet = quiet
-        self._places: dict[str, Place] = {}
+        self._places = Places("event files")
         self._tables: set[str] = set()
         self._processes: dict[tuple[str, str], _Process] = {}
         self._owners: dict[str, str] = {}
@@ -70,9 +71,8 @@ class TensorBoardReader:
 
     def read(self, found: Sequence[Found], scene: Scene) -> Iterator[News]:
         """Yield the steps that are complete, folder by folder."""
-        gone = self._places.keys() - {one.path for one in found}
-        for path in gone:
-            del self._places[path]
+        self._places.keep(found)
+        self._places.age(found, scene)
         writers: dict[str, set[str]] = {}
         for one in found:
             if (writer := writer_of(one.name)) is not None:
@@ -109,17 +109,16 @@ class TensorBoardReader:
             events: list[Event] = []
             behind = met = False
             for one in sorted(files, key=_started):
-                past = scene.first and (
-                    process != _process(newest) or scene.wall - one.modified > OLD
-                )
+                past = process != _process(newest)
                 yield from self._grow(one, scene, events, past=past)
                 if (place := self._places.get(one.path)) is not None:
                     behind |= not place.damage and place.offset < one.size
                     met |= place.catching_up
                     place.catching_up &= place.offset < one.size
-            places = [self._places[one.path] for one in files if one.path in self._places]
             # That a file is a table is known only now that it was read.
-            if not places or any(self._is_part(one, writers) for one in files):
+            if not any(self._places.get(one.path) for one in files) or any(
+                self._is_part(one, writers) for one in files
+            ):
                 continue
             written = max(one.modified for one in files)
             quiet = not behind and scene.wall - written >= self._quiet
@@ -130,15 +129,12 @@ class TensorBoardReader:
         self, found: Found, scene: Scene, events: list[Event], *, past: bool
     ) -> Iterator[Fault]:
         """Add the events that a file has grown by; what was there before `past` is passed over."""
-        place = self._places.get(found.path)
-        if place is None or not place.is_in(found):
-            if place is None and len(self._places) >= MOST_FILES:
-                yield fault(found.path, None, f"more than {MOST_FILES} event files: not read")
-                return
-            history = max(0, found.size - _TAIL) if scene.first else 0
-            past_size = found.size if past else history
-            place = Place(found.identity, past=past_size, catching_up=scene.first)
-            self._places[found.path] = place
+        place = self._places.of(found, scene, past=past)
+        if not isinstance(place, Place):
+            yield from [place] if place is not None else []
+            return
+        if place.catching_up and not place.past:
+            place.past = max(0, found.size - _TAIL)
         while max(place.offset, place.past) < found.size and not place.damage:
             old = place.offset < place.past
             most = min(PIECE, place.past - place.offset) if old else PIECE
@@ -238,7 +234,7 @@ class TensorBoardReader:
     def plain(self) -> object:
         """Return where reading has come to in each file, and of each process the last step."""
         return {
-            "places": {path: place.plain() for path, place in self._places.items()},
+            "places": self._places.plain(),
             "tables": sorted(self._tables),
             "owners": self._owners,
             "processes": [
@@ -252,7 +248,6 @@ class TensorBoardReader:
 
     def restore(self, plain: Any) -> None:
         """Go on where a predecessor was."""
-        places = {str(path): Place.of(one) for path, one in plain["places"].items()}
         processes: dict[tuple[str, str], _Process] = {}
         for folder, process, writer, run, told, restarts, wall, sheet in plain["processes"]:
             _, rank = rank_of(str(folder))
@@ -264,7 +259,8 @@ class TensorBoardReader:
             )  # fmt: skip
             one.sheet.restore(sheet)
             processes[str(folder), str(process)] = one
-        self._places, self._processes = places, processes
+        self._places.restore(plain["places"])
+        self._processes = processes
         self._tables = {str(path) for path in plain["tables"]}
         self._owners = {str(folder): str(one) for folder, one in plain["owners"].items()}
 
