@@ -518,9 +518,23 @@ def test_only_files_of_the_configured_kind_are_read(tmp_path: Path) -> None:
     assert node.runs == {}
 
 
-def test_a_directory_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+def test_a_directory_that_is_not_there_yet_is_an_error_and_all_in_it_is_new(tmp_path: Path) -> None:
+    """Nothing in it is history when it comes."""
+    node = Node(tmp_path / "none")
     with pytest.raises(FileNotFoundError):
-        Node(tmp_path / "none").reads()
+        node.reads()
+    write(tmp_path / "none" / "run" / NAME, *(event(i, float(i), loss=1.0) for i in range(200)))
+    assert node.reads() == []
+    assert len(node.steps("run")) == 199
+
+
+def test_a_link_does_not_make_us_quote_what_others_may_not_read(tmp_path: Path) -> None:
+    """Whoever may drop files could otherwise see the first line of any file on the status page."""
+    (tmp_path / "secret").write_text("root:x:0:0\n")
+    (tmp_path / "drop").mkdir()
+    node = Node(tmp_path / "drop")
+    (tmp_path / "drop" / "a.prom").symlink_to(tmp_path / "secret")
+    assert node.reads() == []
 
 
 def test_a_tree_without_end_is_looked_at_within_limits(tmp_path: Path) -> None:

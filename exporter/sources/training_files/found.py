@@ -77,9 +77,9 @@ def look(
 ) -> Iterator[Found]:
     """Yield the regular files below a directory whose path is `wanted`, what lies higher first.
 
-    Links to files are followed, links to folders are not: they may lead in a circle; hidden folders
-    are not looked at. Folders that cannot be listed are told as faults, and so are too many names.
-    Raises `OSError` if the root itself cannot be listed.
+    No link is followed: whoever may write here could have us read, and quote, what only we may
+    read. Hidden folders are not looked at. Folders that cannot be listed are told as faults, and so
+    are too many names. Raises `OSError` if the root itself cannot be listed.
     """
     names = 0
     level = [""]
@@ -113,7 +113,7 @@ def _regular(entry: os.DirEntry[str], path: str) -> Found | None:
     if not path.isprintable():
         return None
     try:
-        status = entry.stat()
+        status = entry.stat(follow_symlinks=False)
     except OSError:
         return None
     if not stat.S_ISREG(status.st_mode):
@@ -123,8 +123,8 @@ def _regular(entry: os.DirEntry[str], path: str) -> Found | None:
 
 def piece(root: Path, path: str, offset: int, most: int) -> bytes:
     """Return up to `most` bytes of a file from a place on. Raises `OSError`."""
-    # What was a file a moment ago may be a FIFO now, which would hold us up.
-    fd = os.open(root / path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    # What was a file a moment ago may be a link now, or a FIFO, which would hold us up.
+    fd = os.open(root / path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         return os.pread(fd, most, offset)
     finally:

@@ -94,7 +94,11 @@ class TrainingFilesSource:
         """Look for what is new. Raises `OSError` if the directory cannot be listed."""
         now = self._clock.monotonic()
         faults = self._take_over(now) if self._round is None else []
-        found = list(look(self._root, self._limits, faults, _wanted))
+        try:
+            found = list(look(self._root, self._limits, faults, _wanted))
+        except FileNotFoundError:
+            self._first, self._round = False, now  # what will be there is new
+            raise
         limits, clock = self._limits, self._clock
         budget = Budget(limits.bytes, lambda: clock.monotonic() - now > limits.seconds)
         scene = Scene(self._root, now, clock.time(), self._first, budget)
