@@ -105,6 +105,11 @@ def _parser() -> argparse.ArgumentParser:
     demo.set_defaults(command=_demo)
     _common(demo)
     demo.add_argument("--listen", metavar="ADDRESS", help="for example :9810 or 127.0.0.1:9810")
+    demo.add_argument(
+        "--scenario", metavar="NAME", default="default",
+        help="what its training job goes through: default, data-stall, late-ranks, clock-cap,"
+        " straggler, checkpoints, case-study",
+    )  # fmt: skip
 
     once = commands.add_parser("once", help="read everything once, print the page, exit")
     once.set_defaults(command=_once)
@@ -266,10 +271,15 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _demo(options: argparse.Namespace) -> int:
+    from exporter.config import ConfigError
+    from exporter.demo import SCENARIOS
     from exporter.plans.demo import demo_plans
 
-    _courtesy("a made-up node: GPUs, fabric and inference servers are not real")
-    with demo_plans() as plans:
+    if options.scenario not in SCENARIOS:
+        known = ", ".join(SCENARIOS)
+        raise ConfigError(f"--scenario: {options.scenario!r} is not known; there are {known}")
+    _courtesy("a made-up node: GPUs, fabric, inference servers and training jobs are not real")
+    with demo_plans(options.scenario) as plans:
         clean = _daemon(options, plans)
     return _leave(clean=clean)
 
