@@ -356,6 +356,7 @@ class ServingSettings(_Timed):
         "5m",
         "1h",
     )
+    refresh: Duration = Field(default="10s", ge=1.0, le=60.0)  # type: ignore[assignment]
 
 
 class SourcesSettings(_Section):

@@ -339,7 +339,10 @@ def serving_plan(settings: Settings, estate: Estate) -> Plan:
         f"{schedule!r} {told!r} {objectives!r} {shapes!r}"
         f" {settings.state_directory} {settings.state_interval}",
         lambda: DerivedSource(
-            serving(told.windows, objectives, _log.warning, load_models(), shapes),
+            serving(
+                told.windows, objectives, _log.warning, load_models(), shapes,
+                every=told.refresh,
+            ),
             estate.board.view, estate.clock, **kept,
         ),
     )  # fmt: skip

@@ -197,7 +197,7 @@ def test_a_part_is_asked_at_once_when_its_subject_has_changed() -> None:
 
 
 def paced(part: Told, about: Callable[[Book], object]) -> Callable[[float], Any]:
-    one = Paced(part, about)
+    one = Paced(part, about, every=5.0)
 
     def ask(now: float) -> Any:
         (sample,) = one(Book(), View((), ()), now)

@@ -94,7 +94,7 @@ class Node:
 
     def __init__(self, objectives: Iterable[Objective], *servers: Server) -> None:
         self.hints: list[str] = []
-        self.sla = Sla(objectives, self.hints.append)
+        self.sla = Sla(objectives, self.hints.append, every=5.0)
         self.book = Book()
         self.servers = list(servers)
         self.probes: Counter[tuple[str, str, str]] = Counter()
@@ -1384,7 +1384,7 @@ def test_what_was_counted_survives_the_daemon_in_a_state_file() -> None:
 
     changed = [replace(o, target=0.9) if o.name == "ttft_p99" else o for o in SEED]
     heir = Node((), server)
-    heir.sla, heir.book, heir.now = Sla(changed), Book(), 50.0
+    heir.sla, heir.book, heir.now = Sla(changed, every=5.0), Book(), 50.0
     heir.book.restore(book, 50.0, 7.0)
     heir.sla.restore(memory, 50.0, 7.0)
     heir.probes = node.probes
@@ -1415,7 +1415,7 @@ def heir_of(
     """Return a daemon that took over what another remembered seven seconds ago, no round yet."""
     book, sla = file or kept(node)
     heir = Node((), *servers)
-    heir.sla, heir.book, heir.now, heir.samples = Sla(objectives), Book(), 50.0, []
+    heir.sla, heir.book, heir.now, heir.samples = Sla(objectives, every=5.0), Book(), 50.0, []
     heir.book.restore(book, 50.0, 7.0)
     heir.sla.restore(sla, 50.0, 7.0)
     heir.probes = node.probes
@@ -1602,7 +1602,7 @@ def test_servers_that_come_and_go_leave_their_events_and_no_memory() -> None:
 def test_the_derivation_judges_what_the_settings_promise() -> None:
     """The whole of serving, as the daemon runs it; told lines go where they are asked to go."""
     told: list[str] = []
-    derivation = serving(objectives=promised(ttft_p95="< 200ms"), tell=told.append)
+    derivation = serving(objectives=promised(ttft_p95="< 200ms"), tell=told.append, every=5.0)
     server, gate, found = Server(), Gate(5000), []
     for now in (0.0, 5.0):
         batch, _ = gate.admit(server.page())

@@ -326,8 +326,8 @@ def test_a_server_that_is_gone_has_no_series() -> None:
 
 
 def test_a_window_is_worked_out_anew_when_it_can_have_changed() -> None:
-    """Five minutes each five seconds; and at once when a server comes, or is restarted."""
-    board, part = Board(), Windows(("5m",))
+    """Five minutes as often as was asked for; and at once when a server comes, or is restarted."""
+    board, part = Board(), Windows(("5m",), every=5.0)
 
     def rate(now: float) -> list[float]:
         return values(list(part(board.book, EMPTY, now)), c.LLM_OUTPUT_TOKENS_PER_SECOND)

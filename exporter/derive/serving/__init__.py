@@ -26,7 +26,7 @@ from exporter.derive.serving import (
     windows,
 )
 from exporter.derive.serving.book import Book
-from exporter.derive.serving.paced import Paced
+from exporter.derive.serving.paced import EVERY, Paced
 from exporter.objectives import Objective
 from exporter.reference.models import Models, ModelShape
 from exporter.samples import Malformed, Sample, View
@@ -73,14 +73,17 @@ def serving(
     tell: Callable[[str], None] = lambda _: None,
     models: Models = Models(()),  # noqa: B008 - it does not change
     shapes: Mapping[str, ModelShape] | None = None,
+    *,
+    every: float = EVERY,
 ) -> Derivation:
     """Return the derivation; `published` are the windows of percentiles, rates and utilization.
 
     `objectives` are what was promised; `tell` gets a line where buckets do not fit them. `models`
-    are those whose shape is known by name, `shapes` those that were given for a server.
+    are those whose shape is known by name, `shapes` those that were given for a server. All is
+    worked out anew each `every` seconds, a window of a minute more often.
     """
     outputs = [metric for module in _MODULES for metric in module.OUTPUTS]
-    run = _Serving(Book(), _parts(published, objectives, tell, models, shapes))
+    run = _Serving(Book(), _parts(published, objectives, tell, models, shapes, every=every))
     return Derivation(
         name=NAME,
         group=c.SERVING,
@@ -98,17 +101,24 @@ def _parts(
     tell: Callable[[str], None],
     models: Models,
     shapes: Mapping[str, ModelShape] | None,
+    *,
+    every: float,
 ) -> tuple[Part, ...]:
-    hardware, stalled, judge = node.Node(), stalls.Stalls(published), sla.Sla(objectives, tell)
+    hardware, stalled, judge = (
+        node.Node(),
+        stalls.Stalls(published),
+        sla.Sla(objectives, tell, every=every),
+    )
     return (
-        windows.Windows(published),
-        Paced(efficiency.Efficiency(hardware, models, shapes, published)),
-        Paced(stalled),
+        windows.Windows(published, every=every),
+        Paced(efficiency.Efficiency(hardware, models, shapes, published), every=every),
+        Paced(stalled, every=every),
         judge,
-        Paced(goodput.Goodput(objectives)),
+        Paced(goodput.Goodput(objectives), every=every),
         Paced(
             causes.Causes(judge.violated, stalled, hardware),
             lambda kept: (kept.entities(), judge.violated(), stalled.stalled()),
+            every=every,
         ),
     )
 

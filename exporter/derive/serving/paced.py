@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from exporter.derive.serving.book import Book
 from exporter.samples import Sample, View
 
-EVERY = 5.0
-"""Seconds: as long as a slot of the book."""
+EVERY = 10.0
+"""Seconds: less than Prometheus usually lets pass between two looks."""
 
 _EARLY = 0.5  # of rounds that come a little before their time
 
@@ -34,6 +34,7 @@ class Paced:
         self,
         part: Callable[[Book, View, float], Iterable[Sample]],
         about: Callable[[Book], object] = Book.entities,
+        *,
         every: float = EVERY,
     ) -> None:
         self._part = part

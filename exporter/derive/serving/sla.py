@@ -18,7 +18,7 @@ from exporter import catalogue as c
 from exporter.derive.serving import hints
 from exporter.derive.serving.book import STEP, WINDOWS, Book, Entity
 from exporter.derive.serving.ledger import Ledger, Reading
-from exporter.derive.serving.paced import due
+from exporter.derive.serving.paced import EVERY, due
 from exporter.derive.serving.quantiles import estimate
 from exporter.derive.serving.tally import (
     NO_COUNTS,
@@ -59,9 +59,6 @@ BURNS = ("5m", "30m", "1h")
 """The windows of burn rates."""
 
 STATES = ("met", "violated", "undetermined")
-
-BEAT = 5.0
-"""Seconds for which nothing is judged anew, unless a server comes, goes or is restarted."""
 
 LONGEST_ROUND = 600.0
 """Seconds that one round can stand for; a daemon that was stopped for longer knows no more."""
@@ -168,13 +165,19 @@ class Sla:
 
     `tell` gets a line for each objective and kind of buckets that have no bound at the threshold,
     three for an engine, with what to do about it; it names one of the servers that have them.
+    For `every` seconds nothing is judged anew, unless a server comes, goes or is restarted.
     Counters begin at 0 with the daemon unless `restore` brings them back.
     """
 
     def __init__(
-        self, objectives: Iterable[Objective], tell: Callable[[str], None] = lambda _: None
+        self,
+        objectives: Iterable[Objective],
+        tell: Callable[[str], None] = lambda _: None,
+        *,
+        every: float = EVERY,
     ) -> None:
         self._objectives = tuple(objectives)
+        self._every = every
         self._tell = tell
         self._told: dict[tuple[str, ...], set[tuple[float, ...]]] = {}
         self._ledgers: dict[_Key, Ledger] = {}
@@ -194,7 +197,7 @@ class Sla:
     def __call__(self, book: Book, view: View, now: float) -> Iterable[Sample]:
         """Return all samples of one round; `now` is the view's moment in monotonic seconds."""
         subject = book.entities(), dict(book.resets)
-        if subject != self._subject or due(now, self._now, BEAT):
+        if subject != self._subject or due(now, self._now, self._every):
             self._subject = subject
             self._said = tuple(self._round(book, view, now))
             book.turn()

@@ -14,6 +14,7 @@ import zlib
 from array import array
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
 from operator import add, sub
 from typing import Any, Literal, NamedTuple
 
@@ -168,6 +169,7 @@ class Track:
         self._turned = _Slot(_NEVER, array("d"), [], 0.0)
         self._others: list[slice] = []
         self._sections: dict[str, _Section] = {}
+        self._tops: dict[str, list[float]] = {}
 
     # ------------------------------------------------------------ taking a reading
 
@@ -183,6 +185,7 @@ class Track:
         Of a `partial` one what is missing may still be there. `wall` is Unix seconds at `taken`.
         """
         self.restarted, self.anomalies, self._sections = False, [], {}
+        self._tops = {}
         first, other = self.taken == _NEVER, not self._fits(batch)
         if other:
             self._make_room(batch, taken)
@@ -536,11 +539,15 @@ class Track:
 
     def highest(self, gauge: int, window: str, now: float) -> float:
         """Return the most that was seen of a gauge over a window."""
-        begin = self.taken - self.span(window, now)
-        rows = [slot.highs for slot in self._slots() if slot.taken > begin]
-        if self._fine and begin < self._fine[0].taken:
-            rows.append(self._pending)
-        return max([self._highs[gauge], *(row[gauge] for row in rows if gauge < len(row))])
+        tops = self._tops.get(window)
+        if tops is None or now - self.taken > _GAP:
+            begin = self.taken - self.span(window, now)
+            rows = [self._highs, *(slot.highs for slot in self._slots() if slot.taken > begin)]
+            if self._fine and begin < self._fine[0].taken:
+                rows.append(self._pending)
+            # Rows from before a gauge came are shorter.
+            tops = self._tops[window] = list(map(max, zip_longest(*rows, fillvalue=_NEVER)))
+        return tops[gauge]
 
     def _section(self, window: str, now: float) -> _Section:
         silent = now - self.taken > _GAP

@@ -24,7 +24,7 @@ from itertools import chain
 from exporter import catalogue as c
 from exporter.derive.serving.book import WINDOWS, Book, Entity
 from exporter.derive.serving.increase import Increase
-from exporter.derive.serving.paced import due
+from exporter.derive.serving.paced import EVERY, due
 from exporter.derive.serving.quantiles import estimates, merge
 from exporter.derive.serving.tally import SIGNALS, is_served
 from exporter.samples import Metric, Sample, View
@@ -81,12 +81,13 @@ _ALIKE = 0.05
 class Windows:
     """Yields what the servers' windows hold. `windows` are those that are published.
 
-    A window is worked out anew after a sixtieth of its length, ten seconds at most, and when a
+    A window is worked out anew after a thirtieth of its length, `every` seconds at most, and when a
     server comes, goes or is restarted: an hour does not look different a second later.
     """
 
-    def __init__(self, windows: Sequence[str] = ("5m", "1h")) -> None:
+    def __init__(self, windows: Sequence[str] = ("5m", "1h"), *, every: float = EVERY) -> None:
         self._windows = tuple(windows)
+        self._every = every
         self._state: object = None
         self._looked: dict[str, float] = {}
         self._kept: dict[str, list[Sample]] = {}
@@ -102,7 +103,7 @@ class Windows:
         news = [
             window
             for window in self._windows
-            if due(now, self._looked.get(window), min(10.0, WINDOWS[window] / 60))
+            if due(now, self._looked.get(window), min(self._every, WINDOWS[window] / 30))
         ]
         for window in news:
             self._looked[window] = now
