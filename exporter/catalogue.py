@@ -1722,7 +1722,7 @@ NCCL_OPERATION_BYTES_TOTAL = Metric(
 NCCL_BUS_BANDWIDTH_BYTES_PER_SECOND = Metric(
     "nccl_bus_bandwidth_bytes_per_second", "gauge",
     "Bus bandwidth of the last hundred operations, weighted by their time.",
-    _OPERATION, NCCL, "bytes_per_second", "experimental",
+    _OPERATION, NCCL, "", "experimental",
 )  # fmt: skip
 NCCL_SMALL_MESSAGE_RATIO = Metric(
     "nccl_small_message_ratio", "gauge",
@@ -1739,12 +1739,12 @@ NCCL_TEST_BUS_BANDWIDTH_BYTES_PER_SECOND = Metric(
     "nccl_test_bus_bandwidth_bytes_per_second", "gauge",
     "Bus bandwidth that nccl-tests measured, by collective, placement (in, out) and message"
     " size; the largest sizes.",
-    (*_RUN, "test", "placement", "size_bytes"), NCCL, "bytes_per_second", "experimental",
+    (*_RUN, "test", "placement", "size_bytes"), NCCL, "", "experimental",
 )  # fmt: skip
 NCCL_TEST_AVERAGE_BUS_BANDWIDTH_BYTES_PER_SECOND = Metric(
     "nccl_test_average_bus_bandwidth_bytes_per_second", "gauge",
     "Mean over all sizes, as nccl-tests prints it; small messages pull it down.",
-    (*_RUN, "test"), NCCL, "bytes_per_second", "experimental",
+    (*_RUN, "test"), NCCL, "", "experimental",
 )  # fmt: skip
 NCCL_TEST_WRONG_VALUES = Metric(
     "nccl_test_wrong_values", "gauge",
@@ -1756,14 +1756,14 @@ NCCL_TEST_TIMESTAMP_SECONDS = Metric(
     "When the output of the test was written, in Unix seconds.",
     (*_RUN, "test"), NCCL, "seconds", "experimental",
 )  # fmt: skip
-RDMA_TEST_BANDWIDTH_BYTES_PER_SECOND = Metric(
-    "rdma_test_bandwidth_bytes_per_second", "gauge",
+NIC_RDMA_TEST_BANDWIDTH_BYTES_PER_SECOND = Metric(
+    "nic_rdma_test_bandwidth_bytes_per_second", "gauge",
     "Mean bandwidth that perftest (ib_write_bw and its kin) measured, by operation, device and"
     " message size; the largest sizes.",
-    (*_RUN, "test", "device", "size_bytes"), NCCL, "bytes_per_second", "experimental",
+    (*_RUN, "test", "device", "size_bytes"), NCCL, "", "experimental",
 )  # fmt: skip
-RDMA_TEST_TIMESTAMP_SECONDS = Metric(
-    "rdma_test_timestamp_seconds", "gauge",
+NIC_RDMA_TEST_TIMESTAMP_SECONDS = Metric(
+    "nic_rdma_test_timestamp_seconds", "gauge",
     "When the output of the test was written, in Unix seconds.",
     (*_RUN, "test", "device"), NCCL, "seconds", "experimental",
 )  # fmt: skip

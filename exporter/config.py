@@ -14,7 +14,7 @@ import os
 import re
 from collections.abc import Callable, Hashable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 from urllib.parse import urlsplit
 
 import yaml
@@ -359,6 +359,50 @@ class ServingSettings(_Timed):
     refresh: Duration = Field(default="10s", ge=1.0, le=60.0)  # type: ignore[assignment]
 
 
+class DirectorySettings(_Section):
+    """A directory into which files are dropped, and the run that they belong to."""
+
+    path: PathText
+    run: Annotated[str, Field(min_length=1, max_length=128)] | None = None
+    ignore: Annotated[tuple[str, ...], BeforeValidator(_list)] = ()
+
+    @field_validator("path")
+    @classmethod
+    def _is_absolute(cls, value: str) -> str:
+        if not value.startswith("/"):
+            raise ValueError("an absolute path is wanted")
+        return value
+
+    @field_validator("run")
+    @classmethod
+    def _is_printable(cls, value: str | None) -> str | None:
+        if value is not None and not value.isprintable():
+            raise ValueError("a name of printable characters is wanted")
+        return value
+
+
+class _Watched(_Rated):
+    """A source that watches directories; without one it does not run."""
+
+    interval: Duration = Field(default="2s", ge=0.1, le=3600)  # type: ignore[assignment]
+    deadline: Duration = Field(default="10s", ge=0.05, le=600)  # type: ignore[assignment]
+    directories: Annotated[tuple[DirectorySettings, ...], BeforeValidator(_list)] = ()
+    max_age: Duration = Field(default="7d", ge=60, le=3650 * 86400)  # type: ignore[assignment]
+
+
+class ProfilesSettings(_Watched):
+    """Directories with profiles of training runs, and what reading one may cost."""
+
+    memory: Size = Field(default="160MiB", ge=64 << 20, le=1 << 40)  # type: ignore[assignment]
+    timeout: Duration = Field(default="1h", ge=1, le=86400)  # type: ignore[assignment]
+    max_size: Size = Field(default="8GiB", ge=1024, le=1 << 50)  # type: ignore[assignment]
+    max_expanded: Size = Field(default="32GiB", ge=1024, le=1 << 50)  # type: ignore[assignment]
+
+
+class NcclSettings(_Watched):
+    """Directories with dumps of NCCL Inspector and outputs of nccl-tests and perftest."""
+
+
 class SourcesSettings(_Section):
     """All sources."""
 
@@ -372,6 +416,8 @@ class SourcesSettings(_Section):
     process: ProcessSettings = ProcessSettings()
     inference: InferenceSettings = InferenceSettings()
     serving: ServingSettings = ServingSettings()
+    profiles: ProfilesSettings = ProfilesSettings()
+    nccl: NcclSettings = NcclSettings()
 
 
 class ReloadSettings(_Section):
@@ -560,9 +606,14 @@ def _suggestion(where: list[int | str]) -> str:
             field = model.model_fields.get(part)
             if field is None:
                 return ""
-            model = ServerSettings if part == "servers" else field.annotation
+            model = _section_of(field.annotation)
     near = difflib.get_close_matches(str(where[-1]), _keys(model), 1)
     return f", did you mean {near[0]!r}?" if near else ""
+
+
+def _section_of(annotation: Any) -> Any:
+    """Return the section that a key holds, or of which it holds a list."""
+    return next((one for one in get_args(annotation) if isinstance(one, type)), annotation)
 
 
 def _kind(value: object) -> str:

@@ -394,31 +394,33 @@ class Errand:
             try:
                 chunk = os.read(out.fileno(), _PIPE)
             except BlockingIOError:
-                if self._clock.monotonic() < self._until:
-                    return None
-                raise TimeoutError(f"not done within {self._limits.seconds:g} s") from None
+                self._check_time()
+                return None
             if not chunk:
                 return self._told()
             self._inbox += chunk
             if len(self._inbox) > _LARGEST_ANSWER:
                 raise Malformed(f"the child's answer has more than {_LARGEST_ANSWER} bytes")
 
+    def _check_time(self) -> None:
+        if self._clock.monotonic() >= self._until:
+            raise TimeoutError(f"not done within {self._limits.seconds:g} s")
+
     def _told(self) -> Any:
-        """Return what the child said before it ended."""
-        try:
-            code = self._child.wait(_GRACE)
-        except subprocess.TimeoutExpired:
-            raise ConnectionError("the child closed its pipe and lives on") from None
-        if code < 0:
-            raise ConnectionError(f"the child was ended: {signal.Signals(-code).name}")
+        """Return what the child said before it closed its pipe."""
         try:
             failure, answer = json.loads(self._inbox)
         except (ValueError, TypeError):
-            raise ConnectionError(
-                f"the child ended without an answer: exit status {code}"
-            ) from None
+            # So humble a process may take a while to end where others want the processor.
+            if (code := self._child.poll()) is None:
+                self._check_time()
+                return None
+            how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
+            raise ConnectionError(f"the child ended without an answer: {how}") from None
         if failure is not None:
             raise SourceError(*failure)
+        if answer is None:
+            raise Malformed("the child has nothing to say")
         return answer
 
 
@@ -576,7 +578,6 @@ def be_humble(memory: int, seconds: float) -> None:
     for limit, value in (
         (resource.RLIMIT_AS, memory),
         (resource.RLIMIT_CPU, math.ceil(seconds) + 1),
-        (resource.RLIMIT_FSIZE, 0),
         (resource.RLIMIT_CORE, 0),
     ):
         _, most = resource.getrlimit(limit)

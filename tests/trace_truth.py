@@ -167,21 +167,21 @@ def events_of(
 
 
 def write(
-    path: Path, events: list[dict[str, Any]], *, rank: int | None = 0, world_size: int = 2
+    path: Path, events: list[dict[str, Any]], *, rank: int | None = 0, base: int = BASE
 ) -> None:
     """Write a trace as Kineto lays it out; packed if the name says so."""
-    document = text_of(events, rank=rank, world_size=world_size).encode()
+    document = text_of(events, rank=rank, base=base).encode()
     path.write_bytes(gzip.compress(document) if path.suffix == ".gz" else document)
 
 
-def text_of(events: list[dict[str, Any]], *, rank: int | None = 0, world_size: int = 2) -> str:
-    """Return a trace as text, laid out as Kineto does."""
-    distributed = {"backend": "nccl", "rank": rank, "world_size": world_size}
+def text_of(events: list[dict[str, Any]], *, rank: int | None = 0, base: int = BASE) -> str:
+    """Return a trace of one of two ranks as text, laid out as Kineto does."""
+    distributed = {"backend": "nccl", "rank": rank, "world_size": 2}
     lines = ["{", '  "schemaVersion": 1,', '  "deviceProperties": [']
     lines += ['    {"id": 0, "name": "NVIDIA H100 80GB HBM3", "numSms": 132}', "  ],"]
     if rank is not None:
         lines.append(f'  "distributedInfo": {json.dumps(distributed)},')
-    lines += [f'  "baseTimeNanoseconds": {BASE},', '  "traceEvents": [']
+    lines += [f'  "baseTimeNanoseconds": {base},', '  "traceEvents": [']
     lines.append(",\n".join("  " + event_text(event) for event in events))
     lines += ["  ],", '  "traceName": "x.pt.trace.json"', "}"]
     return "\n".join(lines)

@@ -245,9 +245,11 @@ def read_event(event: dict[str, Any]) -> Event | None:
 
     Raises `Malformed` for a time that is none.
     """
-    kind = _KINDS.get(event.get("cat"))  # type: ignore[arg-type]
-    name = event.get("name")
-    if kind is None or not isinstance(name, str):
+    category, name = event.get("cat"), event.get("name")
+    if not isinstance(category, str) or not isinstance(name, str):
+        return None
+    kind = _KINDS.get(category)
+    if kind is None:
         return None
     name = name[:_LONGEST_NAME]
     args = event.get("args")

@@ -15,6 +15,7 @@ from exporter.config import ConfigError, Settings
 from exporter.plans.estate import STATE_DEADLINE, Estate, Plan, Planner, Roster
 from exporter.plans.gpus import gpu_plans
 from exporter.plans.serving import expects_servers, inference_plans, serving_plan
+from exporter.plans.training import training_plans
 from exporter.runner import Schedule
 from exporter.samples import Remembered, Source
 from exporter.sinks.statefile import OLDEST, StateFile, this_boot
@@ -66,6 +67,7 @@ def _plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
         yield from inference_plans(settings, estate)
     if sources.serving.enabled and (settings.objectives or expects_servers(sources.inference)):
         yield serving_plan(settings, estate)
+    yield from training_plans(settings, estate)
 
 
 def _forget(estate: Estate) -> None:

@@ -38,6 +38,12 @@ _PATTERNS = (
 
 _LONGEST = 96
 _CLUTTER = re.compile(r"\(anonymous namespace\)::|^(?:void|int|float) ")
+_FRAME = re.compile(r"(?:elementwise|reduce|foreach|multi_tensor|device)\w*kernel|Kernel2?$")
+_WORD = re.compile(r"[A-Za-z_][\w:]*")
+_TYPES = frozenset({
+    "float", "double", "int", "bool", "char", "short", "long", "unsigned", "true", "false", "void",
+    "const", "half", "Half", "BFloat16", "__nv_bfloat16", "__half", "array", "TensorListMetadata",
+})  # fmt: skip
 
 
 def class_of(name: str) -> str:
@@ -45,8 +51,10 @@ def class_of(name: str) -> str:
     if _COPY.match(name):
         return "copy"
     low = name[:4096].lower()
-    # What stands in a template's arguments says what is computed on, not what the kernel does.
-    for text in (_CLUTTER.sub("", low).partition("<")[0], low):
+    # What stands in a template's arguments says what is computed on, not what the kernel does; but
+    # CUTLASS runs everything in the same frame.
+    frame = _CLUTTER.sub("", low).partition("<")[0]
+    for text in (low if "cutlass::" in frame else frame, low):
         for kind, pattern in _PATTERNS:
             if pattern.search(text):
                 return kind
@@ -54,9 +62,23 @@ def class_of(name: str) -> str:
 
 
 def short(name: str) -> str:
-    """Return a kernel's name without return type, template arguments and parameters."""
+    """Return a kernel's name without return type, template arguments and parameters.
+
+    Of the arguments the first that is a name of something stays where the kernel is but a frame for
+    it: `cutlass::Kernel2<cutlass_80_tensorop_s16816gemm>`, `elementwise_kernel<CUDAFunctor_add>`.
+    """
     plain = _CLUTTER.sub("", _CLUTTER.sub("", name[:4096]))
     if not _COPY.match(plain):
-        plain = re.split(r"[<(]", plain, maxsplit=1)[0]
+        frame, _, arguments = plain.partition("<")
+        inner = _inner(arguments) if _FRAME.search(frame) else ""
+        plain = frame.partition("(")[0].strip() + (f"<{inner}>" if inner else "")
     plain = "".join(char for char in plain.strip() if char.isprintable())
     return plain if len(plain) <= _LONGEST else plain[: _LONGEST - 1] + "…"
+
+
+def _inner(arguments: str) -> str:
+    for argument in _WORD.findall(arguments[:512]):
+        last = argument.rpartition("::")[2]
+        if last not in _TYPES:
+            return str(last)
+    return ""

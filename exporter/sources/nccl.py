@@ -124,7 +124,7 @@ class NcclSource:
     nccl_communication_upper_bound_ratio{run="llama",rank="2"} 0.41
     nccl_test_bus_bandwidth_bytes_per_second{run="fabric",test="all_reduce",placement="out",
       size_bytes="8589934592"} 4.7e+11
-    rdma_test_bandwidth_bytes_per_second{run="fabric",test="rdma_write",device="mlx5_0",
+    nic_rdma_test_bandwidth_bytes_per_second{run="fabric",test="rdma_write",device="mlx5_0",
       size_bytes="65536"} 4.88e+10
     """
 
@@ -332,8 +332,8 @@ def _test_samples(run: str, wall: float, report: bandwidth_tests.Report) -> Iter
     if report.tool == "perftest":
         labels = (run, report.test, report.device)
         for (size, _), value in told.items():
-            yield c.RDMA_TEST_BANDWIDTH_BYTES_PER_SECOND(value, *labels, str(size))
-        yield c.RDMA_TEST_TIMESTAMP_SECONDS(wall, *labels)
+            yield c.NIC_RDMA_TEST_BANDWIDTH_BYTES_PER_SECOND(value, *labels, str(size))
+        yield c.NIC_RDMA_TEST_TIMESTAMP_SECONDS(wall, *labels)
         return
     for (size, placement), value in told.items():
         yield c.NCCL_TEST_BUS_BANDWIDTH_BYTES_PER_SECOND(

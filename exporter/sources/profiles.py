@@ -24,7 +24,7 @@ from exporter.profiling.folder import Folder, Found, State, clean
 from exporter.profiling.kernels import CLASSES, class_of, short
 from exporter.profiling.patterns import PATTERNS, pattern_of_sums
 from exporter.profiling.timeline import Total
-from exporter.samples import Fault, Malformed, Sample
+from exporter.samples import Fault, Malformed, Sample, SourceError, reason_of
 from exporter.training.records import Facts, Profile, Record
 
 READER = "trace"
@@ -81,9 +81,10 @@ class _Work(NamedTuple):
 
 
 class _Shown(NamedTuple):
-    """What a profile shows, as samples, and when it was taken."""
+    """What a profile shows, as samples; when it was taken, and when its file was written."""
 
     wall: float
+    written: float
     samples: tuple[Sample, ...]
 
 
@@ -192,7 +193,7 @@ class ProfilesSource:
         """Forget what was done to files that are gone, and what is too old to be shown."""
         self._done = {path: state for path, state in self._done.items() if path in there}
         oldest = self._clock.time() - self._bounds.max_age
-        self._shown = {key: one for key, one in self._shown.items() if one.wall >= oldest}
+        self._shown = {key: one for key, one in self._shown.items() if one.written >= oldest}
 
     # ------------------------------------------------------------ what they hold
 
@@ -209,10 +210,9 @@ class ProfilesSource:
         found = self._work.file
         try:
             told = self._work.errand.poll()
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, SourceError) as error:
             self._work = None
-            _, reason, detail = Fault.of("", error)
-            yield self._failed(found, reason, detail)
+            yield self._failed(found, reason_of(error), str(error))
             return
         if told is None:
             return
@@ -243,7 +243,7 @@ class ProfilesSource:
         if former is not None and former.wall > wall:
             records = [one for one in records if isinstance(one, Facts)]
         elif former is not None or len(self._shown) < _MAX_RESULTS:
-            self._shown[labels] = _Shown(wall, samples)
+            self._shown[labels] = _Shown(wall, found.state.written / 1e9, samples)
         try:
             self._ledger.tell(READER, records, self._clock.monotonic())
         except ValueError as error:
@@ -276,7 +276,7 @@ class ProfilesSource:
         wall = found.state.written / 1e9
         former = self._shown.get(labels)
         if former is None or former.wall <= wall:
-            self._shown[labels] = _Shown(wall, tuple(_sums_samples(labels, wall, sums)))
+            self._shown[labels] = _Shown(wall, wall, tuple(_sums_samples(labels, wall, sums)))
 
 
 def _text(path: str) -> str:
@@ -303,8 +303,10 @@ def _wall(told: Mapping[str, Any], found: Found) -> float:
     Before PyTorch 2.1 times in a trace were Unix time, since then they count from a base.
     """
     written = found.state.written / 1e9
-    wall = (told.get("base", 0) + told.get("end", 0)) / 1e9
-    return wall if 1e9 < wall <= written + 86400 else written
+    if "end" not in told:
+        return written
+    wall = (told.get("base", 0) + told["end"]) / 1e9
+    return float(wall) if 1e9 < wall <= written + 86400 else written
 
 
 def _profile(run: str, rank: int | None, wall: float, summary: Mapping[str, Any]) -> Profile:
