@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
@@ -53,6 +54,19 @@ def test_idle_time_at_the_edges_of_the_steps_counts() -> None:
     steps = [(1, 20_000), (20_000, 55_000)]
     text = text_of(events_of(found, steps))
     compare(summary_of(text), truth_of(found, (1, 55_000)))
+
+
+def test_times_far_from_their_base_lose_nothing() -> None:
+    """Months after the base, with three decimals: as PyTorch writes them."""
+    found = scenario(2)
+    text = text_of(events_of(found))
+    for event in (document := json.loads(text))["traceEvents"]:
+        event["ts"] = round(event["ts"] + 5115739636469.489, 3)
+    assert summary_of(json.dumps(document)) == dataclasses.replace(
+        summary_of(text),
+        begin=5115739636469489 + min(one.start for one in found) * 1000,
+        end=5115739636469489 + max(one.end for one in found) * 1000,
+    )
 
 
 @pytest.mark.parametrize("piece", [1, 7, 100, 4096])
