@@ -1,4 +1,4 @@
-"""The command `flopwatch`: run, demo, once, check, docs.
+"""The command `flopwatch`: run, demo, once, check, roofline, docs.
 
 Parses the command line, prints for people, and turns problems into exit codes: 0 fine, 1 failed,
 2 the configuration or the command line is wrong. Loads nothing heavy before a command needs it: a
@@ -113,12 +113,16 @@ def _parser() -> argparse.ArgumentParser:
         "--stats", action="store_true", help="print series, bytes and samples per second instead"
     )
     once.add_argument(
-        "--nodes", type=_nodes, default=100, metavar="N", help="with --stats: size of the fleet"
+        "--nodes", type=_size, default=100, metavar="N", help="with --stats: size of the fleet"
     )
 
     check = commands.add_parser("check", help="check a configuration file")
     check.set_defaults(command=_check)
     check.add_argument("file", type=Path, metavar="FILE")
+
+    _roofline_parser(commands.add_parser(
+        "roofline", help="tell what holds up the operations of a layer, or one product"
+    ))  # fmt: skip
 
     docs = commands.add_parser("docs", help="write the reference of all metrics")
     docs.set_defaults(command=_docs)
@@ -144,7 +148,29 @@ def _common(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def _nodes(text: str) -> int:
+def _roofline_parser(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(command=_roofline)
+    parser.add_argument(
+        "-c", "--config", type=Path, metavar="FILE",
+        default=os.environ.get("FLOPWATCH_CONFIG") or None,
+        help="configuration file, for its `accelerators` (default: $FLOPWATCH_CONFIG)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--gpu", default="h100-sxm5-80gb", metavar="NAME",
+        help="a product by the driver's name, id or title, or an entry of `accelerators`"
+        " (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument("--precision", default="bf16", help="of the peak (default: %(default)s)")
+    for name, told in (("m", "rows"), ("n", "columns"), ("k", "length of the sums")):
+        parser.add_argument(f"--{name}", type=_size, help=f"one product of matrices: {told}")
+    for name, size in (("batch", 1), ("sequence", 4096), ("hidden", 4096), ("heads", 32)):
+        parser.add_argument(
+            f"--{name}", type=_size, default=size, help="of the layer (default: %(default)s)"
+        )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _size(text: str) -> int:
     if text.isascii() and text.isdecimal() and len(text) < 10 and int(text) > 0:
         return int(text)
     raise argparse.ArgumentTypeError("a whole number from 1 to 999999999 is wanted")
@@ -427,6 +453,38 @@ def _check(options: argparse.Namespace) -> int:
     promised = (f"  {objective.describe()}" for objective in settings.objectives)
     note = (_FLEET,) if settings.objectives else ()
     _print(f"{options.file}: fine; sources: {names}", *promised, *note)
+    return 0
+
+
+def _roofline(options: argparse.Namespace) -> int:
+    from exporter.config import ConfigError, load
+    from exporter.derive.roofline import WIDTHS, gemm, layer, report, roof_of, table
+    from exporter.plans.gpus import accelerators
+
+    product = accelerators(load(options.config)).find(options.gpu)
+    if product is None:
+        raise ConfigError(f"--gpu: {options.gpu!r} is in no table; `accelerators` may name it")
+    precision, sizes = options.precision, (options.m, options.n, options.k)
+    if precision not in WIDTHS:
+        raise ConfigError(f"--precision: {precision!r} is none of {', '.join(WIDTHS)}")
+    if any(sizes) and not all(sizes):
+        raise ConfigError("--m, --n, --k: one product of matrices needs all three")
+    width = WIDTHS[precision]
+    try:
+        roof = roof_of(product, precision)
+        operations = (
+            (gemm("product", *sizes, width=width),)
+            if all(sizes)
+            else layer(options.batch, options.sequence, options.hidden, options.heads, width=width)
+        )
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    if options.json:
+        import json
+
+        _print(json.dumps(report(product.title, precision, roof, operations), indent=1))
+    else:
+        _print(*table(product.title, precision, roof, operations))
     return 0
 
 

@@ -27,6 +27,8 @@ from exporter.nvml.inventory import has_gpus
 from exporter.plans import Estate, Plan, Planner, build, plan
 from exporter.runner import Runner
 from exporter.samples import Releasable, Sample, Source, View
+from exporter.training.ledger import TrainingLedger
+from exporter.training.reception import Reception
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +45,8 @@ def _tell_what_waits(old: Settings, new: Settings) -> None:
         "log_level": old.log_level != new.log_level,
         "gzip_level": old.gzip_level != new.gzip_level,
         "reload.http": old.reload.http != new.reload.http,
+        "push.socket": old.push.socket != new.push.socket,
+        "push.socket_group": old.push.socket_group != new.push.socket_group,
     }
     for key, changed in waits.items():
         if changed:
@@ -84,6 +88,21 @@ class App:
         self.board = Board()
         self._estate = Estate(self._clock, self.board)
         self.exposition = Exposition(self.view, self._own, self._clock)
+
+    @property
+    def reception(self) -> Reception:
+        """What takes the pushes of jobs."""
+        return self._estate.reception
+
+    @property
+    def training(self) -> TrainingLedger:
+        """What readers tell of training runs."""
+        return self._estate.training
+
+    @property
+    def clock(self) -> Clock:
+        """The daemon's clock."""
+        return self._clock
 
     def view(self) -> View:
         """Return the board as it is now; a reload changes the page as well."""

@@ -497,6 +497,19 @@ GPU_ESTIMATED_FLOPS_TOTAL = Metric(
     "gpu_estimated_flops_total", "counter",
     "Integral of gpu_estimated_flops_per_second over time.", (*_GPU, "precision"), GPU,
 )  # fmt: skip
+GPU_ARITHMETIC_INTENSITY_FLOPS_PER_BYTE = Metric(
+    "gpu_arithmetic_intensity_flops_per_byte", "gauge",
+    "Estimated tensor operations for each byte of device memory traffic, over the last minute."
+    " Above the ridge point (gpu_peak_flops over gpu_peak_memory_bandwidth_bytes_per_second)"
+    " arithmetic is the limit, below it memory.",
+    (*_GPU, "precision"), GPU, stability="experimental",
+)  # fmt: skip
+GPU_ROOFLINE_VERDICT = Metric(
+    "gpu_roofline_verdict", "gauge",
+    "1 for what limits the GPU by its roofline over the last minute, compute_bound or"
+    " memory_bound. Both are 0 for one that is idle: less than a tenth of both peaks is in use.",
+    (*_GPU, "precision", "verdict"), GPU, stability="experimental",
+)  # fmt: skip
 GPU_MIG_INFO = Metric(
     "gpu_mig_info", "info",
     "A MIG device: its GPU instance (`mig`), compute instance, UUID and profile.",
@@ -1248,6 +1261,39 @@ SLA_GOODPUT_UPPER_REQUESTS_PER_SECOND = Metric(
 _RUN = ("run",)
 _RANK = ("run", "rank")
 
+# Logs of jobs: how they are read. `run` is empty for files that have not told of a step yet.
+
+TRAIN_LOCAL_RANKS = Metric(
+    "train_local_ranks", "gauge",
+    "Ranks of the run that are processes on this node, as their environment says.",
+    _RUN, TRAINING, stability="experimental",
+)  # fmt: skip
+TRAIN_LOG_FILES = Metric(
+    "train_log_files", "gauge", "Log files that are followed.",
+    (), TRAINING, stability="experimental",
+)  # fmt: skip
+TRAIN_LOG_BYTES_TOTAL = Metric(
+    "train_log_bytes_total", "counter", "Bytes of the run's logs that were read.",
+    _RUN, TRAINING, "bytes", "experimental",
+)  # fmt: skip
+TRAIN_LOG_LINES_TOTAL = Metric(
+    "train_log_lines_total", "counter",
+    "Lines of the run's logs that told something of it; the others are not counted.",
+    _RUN, TRAINING, stability="experimental",
+)  # fmt: skip
+TRAIN_LOG_LAG_BYTES = Metric(
+    "train_log_lag_bytes", "gauge",
+    "Bytes of the run's logs that were written and not taken yet, an unfinished line included.",
+    _RUN, TRAINING, "bytes", "experimental",
+)  # fmt: skip
+TRAIN_LOG_SKIPPED_BYTES_TOTAL = Metric(
+    "train_log_skipped_bytes_total", "counter",
+    "Bytes of the run's logs that were passed over, because they were written faster than read.",
+    _RUN, TRAINING, "bytes", "experimental",
+)  # fmt: skip
+
+# Runs.
+
 TRAIN_RUN_INFO = Metric(
     "train_run_info", "info",
     "A training run: scope is `run` where this node tells the numbers of the whole run,"
@@ -1285,7 +1331,8 @@ TRAIN_LAST_STEP_TIMESTAMP_SECONDS = Metric(
 TRAIN_STALLED = Metric(
     "train_stalled", "gauge",
     "1 while a run that has not ended tells of no step for ten times as long as a step"
-    " takes, and for a minute at least; 0 otherwise.",
+    " takes, and for a minute at least (for three lines where a line tells of many steps); 0"
+    " otherwise.",
     _RUN, TRAINING, stability="experimental",
 )  # fmt: skip
 TRAIN_STEPS_TOTAL = Metric(
@@ -1427,9 +1474,10 @@ TRAIN_MFU_WITHHELD = Metric(
 )  # fmt: skip
 TRAIN_MFU_LOSS_RATIO = Metric(
     "train_mfu_loss_ratio", "gauge",
-    "Share of the peak that is lost to a cause: clock, data, framework, bubble,"
-    " communication, memory, recomputation, checkpoint, unexplained. With MFU (causal) they"
-    " add up to 1. evidence: measured, profiled, counters, estimated.",
+    "Share of the peak that is lost to a cause: data, checkpoint, evaluation, bubble,"
+    " communication, idle, framework, memory, clock, kernels (computing below the peak),"
+    " recomputation, unexplained (with its sign). With MFU (causal, peak of the run's"
+    " precision) they add up to 1. evidence: measured, profiled, counters, estimated, remainder.",
     (*_RUN, "cause", "evidence"), TRAINING, "ratio", stability="experimental",
 )  # fmt: skip
 TRAIN_HBM_BANDWIDTH_UTILIZATION_RATIO = Metric(
@@ -1535,7 +1583,7 @@ TRAIN_REPORTED_MFU_RATIO = Metric(
 TRAIN_REPORT_MISMATCH_RATIO = Metric(
     "train_report_mismatch_ratio", "gauge",
     "How far the framework's figure (tokens, flops, mfu) lies from ours: theirs over ours,"
-    " less 1.",
+    " less 1. flops and mfu are compared with the convention and peak of ours that come nearest.",
     (*_RUN, "reader", "quantity"), TRAINING, "ratio", stability="experimental",
 )  # fmt: skip
 TRAIN_RANK_STEP_SECONDS = Metric(
@@ -1771,6 +1819,20 @@ NCCL_FILES_TOTAL = Metric(
     "nccl_files_total", "counter",
     "Files of tests that were dealt with: read, failed.",
     ("outcome",), NCCL, stability="experimental",
+)  # fmt: skip
+
+# ---------------------------------------------------------------- exporter: what jobs push
+
+FLOPWATCH_PUSH_RECORDS_TOTAL = Metric(
+    "flopwatch_push_records_total", "counter",
+    "Records of training runs that were pushed (push, otlp), by outcome: new, known (told before),"
+    " refused.",
+    ("reader", "outcome"), EXPORTER, stability="experimental",
+)  # fmt: skip
+FLOPWATCH_PUSH_ANSWERS_TOTAL = Metric(
+    "flopwatch_push_answers_total", "counter",
+    "Answers to pushes, by HTTP status.",
+    ("status",), EXPORTER, stability="experimental",
 )  # fmt: skip
 
 # ---------------------------------------------------------------- exporter: the daemon itself

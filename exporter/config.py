@@ -12,9 +12,10 @@ import difflib
 import ipaddress
 import os
 import re
+import string
 from collections.abc import Callable, Hashable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 import yaml
@@ -81,6 +82,39 @@ def _size(value: object) -> object:
         return value
     raise ValueError(f"{value!r} is not a size such as 64KiB, 16MiB")
 
+
+_RATES = {"": 1.0, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
+_RATE = re.compile(r"(\d{1,18}(?:\.\d{1,18})?(?:[eE][+-]?\d{1,2})?)\s*([GTPE]?)")
+_LEAST_RATE, _HIGHEST_RATE = 1e9, 1e21
+
+
+def _rate(value: object) -> object:
+    """Return operations or bytes a second; YAML takes 989e12 for text."""
+    if isinstance(value, str) and (match := _RATE.fullmatch(value.strip())) is not None:
+        number = float(match[1]) * _RATES[match[2]]
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        number = value
+    else:
+        raise ValueError(f"a number such as 989e12 or 989T is wanted, not {_shown(value)}")
+    if not _LEAST_RATE <= number <= _HIGHEST_RATE:
+        raise ValueError(
+            f"{_shown(value)} is not between 1G and 1000E a second; if you mean TFLOP/s or TB/s,"
+            " write 989T"
+        )
+    return float(number)
+
+
+def _work(value: object) -> object:
+    """Return operations for a token; YAML takes 5e10 for text."""
+    if isinstance(value, str) and (match := _RATE.fullmatch(value.strip())) is not None:
+        return float(match[1]) * _RATES[match[2]]
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    raise ValueError(f"a number such as 5e10 or 50G is wanted, not {_shown(value)}")
+
+
+Rate = Annotated[float, BeforeValidator(_rate)]
+"""Operations or bytes a second, written as a number or with G, T, P or E behind it."""
 
 Duration = Annotated[float, BeforeValidator(_duration)]
 """Seconds, written with a unit."""
@@ -359,11 +393,184 @@ class ServingSettings(_Timed):
     refresh: Duration = Field(default="10s", ge=1.0, le=60.0)  # type: ignore[assignment]
 
 
+class BaselineSettings(_Section):
+    """A throughput that a run's is compared with."""
+
+    tokens_per_second_per_gpu: float = Field(gt=0, allow_inf_nan=False)
+    gpus: int = Field(ge=1, le=10_000_000)
+    kind: Literal["weak", "strong"]
+
+
+Positive = Annotated[int, Field(ge=1, le=10_000_000)]
+
+
+class TrainingRunSettings(_Section):
+    """What is stated of the training runs whose name fits a pattern."""
+
+    name: str = Field(min_length=1, max_length=128)
+    world_size: Positive | None = None
+    sequence_length: Positive | None = None
+    global_batch: Positive | None = None
+    micro_batches: Positive | None = None
+    pipeline_parallel: Positive | None = None
+    virtual_stages: Positive | None = None
+    precision: Literal["bf16", "fp16", "fp8", "fp4", "tf32", "fp32"] | None = None
+    recompute: Literal["none", "selective", "full"] | None = None
+    model: Annotated[str, Field(min_length=1, max_length=256)] | None = None
+    # `model_config` itself is what pydantic calls the options of a class.
+    model_file: PathText | None = Field(default=None, alias="model_config")
+    flops_per_token: (
+        Annotated[float, BeforeValidator(_work), Field(gt=0, allow_inf_nan=False)] | None
+    ) = None
+    baseline: BaselineSettings | None = None
+    reporter: Switch = "auto"
+    gpus: Annotated[tuple[Gpu, ...] | None, BeforeValidator(_list_or_none)] = None
+    accelerator: Annotated[str, Field(min_length=1, max_length=128)] | None = None
+
+
+class TrainingSettings(_Timed):
+    """Training runs: what is derived of them, and what is stated of some."""
+
+    # A run of eight ranks has some 150 series; a node may have 64 of them.
+    max_series: int = Field(default=20_000, ge=1, le=1_000_000)
+    runs: Annotated[tuple[TrainingRunSettings, ...], BeforeValidator(_list)] = ()
+
+
+_LOG_NAMES = frozenset({"file", "folder", "job", "pod", "namespace", "container"})
+
+
+class LogSettings(_Section):
+    """Log files of training jobs."""
+
+    path: PathText
+    run: str | None = Field(default=None, min_length=1, max_length=128)
+    framework: Literal[
+        "auto", "megatron", "nemo", "torchtitan", "transformers", "deepspeed", "composer",
+        "nanotron", "maxtext", "plain",
+    ] = "auto"  # fmt: skip
+    rank: int | None = Field(default=None, ge=0, le=1_000_000)
+    logging_steps: int | None = Field(default=None, ge=1, le=1_000_000)
+    tokens_per_second: Literal["run", "gpu"] | None = None
+
+    @field_validator("path")
+    @classmethod
+    def _is_absolute(cls, value: str) -> str:
+        if not value.startswith("/"):
+            raise ValueError("an absolute path is wanted (below root); * and ? may be used")
+        return value
+
+    @field_validator("run")
+    @classmethod
+    def _has_known_parts(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        if not value.isprintable():
+            raise ValueError("printable characters are wanted")
+        known = ", ".join(f"{{{name}}}" for name in sorted(_LOG_NAMES))
+        try:
+            parts = list(string.Formatter().parse(value))
+        except ValueError as error:
+            raise ValueError(f"{error}; {known} stand for parts of the path") from None
+        for _, name, spec, conversion in parts:
+            if name is not None and (name not in _LOG_NAMES or spec or conversion):
+                raise ValueError(f"{{{name}}} is none of {known}")
+        return value
+
+
+class LogsSettings(_Timed):
+    """Logs of training jobs that are followed."""
+
+    interval: Duration = Field(default="2s", ge=0.1, le=3600)  # type: ignore[assignment]
+    max_files: int = Field(default=256, ge=1, le=10_000)
+    files: Annotated[tuple[LogSettings, ...], BeforeValidator(_list)] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_form(cls, document: object) -> object:
+        """Take a list for that of the files."""
+        return {"files": document} if isinstance(document, list | tuple) else document
+
+
+RunName = Annotated[str, Field(min_length=1, max_length=128)]
+"""What a training run is called."""
+
+
+class TrainingFilesSettings(_Rated):
+    """A directory in which training jobs leave what they write for other tools."""
+
+    path: PathText
+    kind: Literal["auto", "tensorboard", "trainer_state", "mlflow", "wandb", "textfile"] = "auto"
+    run: RunName | None = None
+    name: Name | None = None
+    enabled: bool = True
+
+    @field_validator("path")
+    @classmethod
+    def _is_absolute(cls, value: str) -> str:
+        if not value.startswith("/"):
+            raise ValueError("an absolute path is wanted")
+        return value
+
+
+class TrainingPageSettings(_Section):
+    """A page of metrics that a training job itself shows."""
+
+    url: str
+    run: RunName | None = None
+    name: Name | None = None
+    enabled: bool = True
+    interval: Duration = Field(default="5s", ge=0.1, le=3600)  # type: ignore[assignment]
+    timeout: Duration = Field(default="2s", ge=0.05, le=600)  # type: ignore[assignment]
+    token_file: PathText | None = None
+    ca_file: PathText | None = None
+    insecure_skip_verify: bool = False
+
+    @field_validator("url")
+    @classmethod
+    def _is_http(cls, value: str) -> str:
+        return page_url(value)
+
+
+def _socket(value: object) -> object:
+    if value is False or value == "auto":
+        return value
+    if not isinstance(value, str) or not value.startswith("/"):
+        raise ValueError(f"auto, false or an absolute path is wanted, not {_shown(value)}")
+    return _path(value)
+
+
+def _group(value: object) -> object:
+    number = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 32
+    name = isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9._-]+", value) is not None
+    if value is None or number or name:
+        return value
+    raise ValueError(f"the name or number of a group is wanted, not {_shown(value)}")
+
+
+class PushSettings(_Section):
+    """What jobs may tell the daemon themselves, and how."""
+
+    enabled: bool = True
+    loopback: bool = True
+    socket: Annotated[str | Literal[False], BeforeValidator(_socket)] = "auto"
+    socket_group: Annotated[str | int | None, BeforeValidator(_group)] = None
+    token_file: PathText | None = None
+    max_body: Size = Field(default="1MiB", ge=1024, le=64 << 20)  # type: ignore[assignment]
+    max_records: int = Field(default=1_000, ge=1, le=100_000)
+
+
+class RanksSettings(_Detected):
+    """The ranks of training jobs on this machine, by the environment of their processes."""
+
+    interval: Duration = Field(default="10s", ge=0.1, le=3600)  # type: ignore[assignment]
+    names: dict[str, Annotated[str, Field(min_length=1, max_length=128)]] = {}
+
+
 class DirectorySettings(_Section):
     """A directory into which files are dropped, and the run that they belong to."""
 
     path: PathText
-    run: Annotated[str, Field(min_length=1, max_length=128)] | None = None
+    run: RunName | None = None
     ignore: Annotated[tuple[str, ...], BeforeValidator(_list)] = ()
 
     @field_validator("path")
@@ -416,8 +623,30 @@ class SourcesSettings(_Section):
     process: ProcessSettings = ProcessSettings()
     inference: InferenceSettings = InferenceSettings()
     serving: ServingSettings = ServingSettings()
+    logs: LogsSettings = LogsSettings()
     profiles: ProfilesSettings = ProfilesSettings()
     nccl: NcclSettings = NcclSettings()
+    ranks: RanksSettings = RanksSettings()
+    training_files: Annotated[tuple[TrainingFilesSettings, ...], BeforeValidator(_list)] = ()
+    training_pages: Annotated[tuple[TrainingPageSettings, ...], BeforeValidator(_list)] = ()
+
+
+Precision = Literal["fp64", "fp64_tensor", "fp32", "tf32", "bf16", "fp16", "fp8", "fp4", "int8"]
+"""What peaks may be given for."""
+
+
+class AcceleratorSettings(_Section):
+    """What the operator states of a product: its dense peaks, and the bandwidth of its memory."""
+
+    name: str = Field(min_length=1, max_length=128)
+    peak_flops: dict[Precision, Rate] = Field(default_factory=dict)
+    memory_bandwidth: Rate | None = None
+
+    @model_validator(mode="after")
+    def _has_figures(self) -> AcceleratorSettings:
+        if not self.peak_flops and self.memory_bandwidth is None:
+            raise ValueError("peak_flops or memory_bandwidth is needed")
+        return self
 
 
 class ReloadSettings(_Section):
@@ -446,7 +675,10 @@ class Settings(_Section):
     ] = ()
     state_directory: PathText | None = None
     state_interval: Duration = Field(default="60s", ge=1, le=3600)  # type: ignore[assignment]
+    push: PushSettings = PushSettings()
     sources: SourcesSettings = SourcesSettings()
+    training: TrainingSettings = TrainingSettings()
+    accelerators: Annotated[tuple[AcceleratorSettings, ...], BeforeValidator(_list)] = ()
     inference_sla: Annotated[tuple[Objective, ...], _objectives(read_inference)] = ()
     training_sla: Annotated[tuple[Objective, ...], _objectives(read_training)] = ()
     sla: Annotated[tuple[Objective, ...], _objectives(read_slas)] = ()
@@ -455,6 +687,18 @@ class Settings(_Section):
     def objectives(self) -> tuple[Objective, ...]:
         """All that was promised."""
         return (*self.inference_sla, *self.training_sla, *self.sla)
+
+    @field_validator("accelerators")
+    @classmethod
+    def _of_different_names(
+        cls, value: tuple[AcceleratorSettings, ...]
+    ) -> tuple[AcceleratorSettings, ...]:
+        seen: set[str] = set()
+        for one in value:
+            if one.name in seen:
+                raise ValueError(f"two accelerators are named {one.name!r}")
+            seen.add(one.name)
+        return value
 
     @field_validator("listen")
     @classmethod
@@ -596,6 +840,17 @@ def _problems(error: ValidationError) -> Iterator[tuple[str, str]]:
         yield key, reason
 
 
+_ENTRIES: dict[str, type[_Section]] = {
+    "servers": ServerSettings,
+    "directories": DirectorySettings,
+    "accelerators": AcceleratorSettings,
+    "runs": TrainingRunSettings,
+    "training_files": TrainingFilesSettings,
+    "training_pages": TrainingPageSettings,
+}
+"""What the entries of a list are, by its key."""
+
+
 def _suggestion(where: list[int | str]) -> str:
     """Return a hint at the key that was probably meant."""
     if len(where) == 1 and (home := home_of(str(where[0]))):
@@ -606,14 +861,9 @@ def _suggestion(where: list[int | str]) -> str:
             field = model.model_fields.get(part)
             if field is None:
                 return ""
-            model = _section_of(field.annotation)
+            model = _ENTRIES.get(part, field.annotation)
     near = difflib.get_close_matches(str(where[-1]), _keys(model), 1)
     return f", did you mean {near[0]!r}?" if near else ""
-
-
-def _section_of(annotation: Any) -> Any:
-    """Return the section that a key holds, or of which it holds a list."""
-    return next((one for one in get_args(annotation) if isinstance(one, type)), annotation)
 
 
 def _kind(value: object) -> str:

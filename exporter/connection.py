@@ -9,6 +9,7 @@ minute; when too many are open those that ask nothing make room. uvicorn has no 
 from __future__ import annotations
 
 import asyncio
+import socket
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -51,6 +52,10 @@ class Connection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take the connection, or turn it away where there is no room."""
         super().connection_made(transport)
+        there = transport.get_extra_info("socket")
+        if there is not None and there.family == socket.AF_UNIX:
+            # As ASGI says it; uvicorn leaves it open, as it does where an address is not known.
+            self.server = (str(there.getsockname()), None)
         self._crowd.open += 1
         if not self._crowd.make_room():
             transport.abort()

@@ -10,13 +10,15 @@ import contextlib
 import errno
 import functools
 import gc
+import logging
 import os
 import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
@@ -25,11 +27,19 @@ from exporter import catalogue as c
 from exporter.config import ConfigError, address
 from exporter.connection import Connection, Crowd
 from exporter.foreign import COMPAT
+from exporter.intake import Decode, Intake
+from exporter.samples import reason_of
+from exporter.training.reception import Trouble
+from exporter.unixsocket import listening
 from exporter.web import Services, create_app
 
 if TYPE_CHECKING:
     from exporter.app import App
 
+log = logging.getLogger(__name__)
+
+_SOCKET = "/run/flopwatch/push.sock"
+"""Where pushes are taken if the directory is there and ours to write to (`push.socket: auto`)."""
 _LAST_RESORT = 4.5
 _LOOK = 15
 _SWITCH_INTERVAL = 0.0001
@@ -130,6 +140,11 @@ async def serve(
     # Nor must it stop a release, for which an operator waits.
     chores = ThreadPoolExecutor(1, thread_name_prefix="chores")
     releases = ThreadPoolExecutor(1, thread_name_prefix="releases")
+    pushes = ThreadPoolExecutor(1, thread_name_prefix="push")
+    intake = Intake(
+        ledger=app.training, reception=app.reception, rules=lambda: app.settings.push,
+        now=app.clock.monotonic, executor=pushes, decoders=_otlp_decoders(),
+    )  # fmt: skip
     house = _House(app, chores, releases, announce, complete)
     front = create_app(
         Services(
@@ -142,6 +157,7 @@ async def serve(
             reload=app.reload if app.settings.reload.http else None,
             release=app.release,
             scraped=app.scraped,
+            push=intake,
             executor=executor,
             chores=chores,
             releases=releases,
@@ -171,11 +187,39 @@ async def serve(
         if number in early:
             act()
     try:
-        await server.serve(sockets=[bound])
+        with _push_socket(app) as sockets:
+            await server.serve(sockets=[bound, *sockets])
     finally:
-        for pool in (executor, chores, releases):
+        for pool in (executor, chores, releases, pushes):
             pool.shutdown(wait=False, cancel_futures=True)
     return not house.busy()
+
+
+@contextlib.contextmanager
+def _push_socket(app: App) -> Iterator[list[socket.socket]]:
+    """Lend the unix socket for pushes, if there is to be one; what is wrong with it is noted."""
+    settings = app.settings.push
+    where = Path(_SOCKET if settings.socket == "auto" else settings.socket or "")
+    wanted = bool(settings.enabled and settings.socket)
+    if settings.socket == "auto":
+        wanted = wanted and os.access(where.parent, os.W_OK | os.X_OK)
+    with contextlib.ExitStack() as stack:
+        sockets: list[socket.socket] = []
+        if wanted:
+            try:
+                sockets.append(stack.enter_context(listening(where, settings.socket_group)))
+                log.info("pushes are taken at %s", where)
+            except OSError as error:
+                detail = f"push.socket: {where}: {error.strerror or error}"
+                log.warning("%s", detail)
+                trouble = Trouble(app.clock.monotonic(), reason_of(error), detail)
+                app.reception.note("socket", trouble)
+        yield sockets
+
+
+def _otlp_decoders() -> Mapping[str, Decode]:
+    """Return what reads OTLP metrics, by content type."""
+    return {}
 
 
 class _House:

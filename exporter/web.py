@@ -9,23 +9,22 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import ipaddress
 import json
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+from exporter.requests import PLAIN, Answer, Receive, Scope, Send, headers_of, is_local
+
 PageKey = tuple[frozenset[str] | None, bool, bool]
 
+PUSHES = frozenset(("/api/v1/training/steps", "/v1/metrics"))
+"""Where jobs push what they have to tell."""
+
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
-_PLAIN = "text/plain; charset=utf-8"
-_PROXIED = frozenset(("forwarded", "via", "x-real-ip"))
 _ESCAPINGS = frozenset(("allow-utf-8", "underscores", "dots", "values"))
 
 
@@ -36,7 +35,8 @@ class Services:
     `at_once` returns a page if that takes no time, `page` always (any thread may call it);
     `status` takes whether the caller may see details; `reload` returns the problems that kept the
     old configuration in force, and is `None` where it is not offered over HTTP; `release` lets go
-    of the drivers for so many seconds, and says which are closed. These two run in `chores` and
+    of the drivers for so many seconds, and says which are closed; `push` answers what jobs send to
+    one of `PUSHES`. `reload` and `release` run in `chores` and
     `releases`, everything else in `executor`.
     """
 
@@ -49,6 +49,7 @@ class Services:
     reload: Callable[[], tuple[str, ...]] | None
     release: Callable[[float | None], Mapping[str, bool]]
     scraped: Callable[[], None]
+    push: Callable[[Scope, Receive], Awaitable[Answer]]
     executor: Executor
     chores: Executor
     releases: Executor
@@ -72,7 +73,7 @@ class _Front:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._api: Callable[[Scope, Receive, Send], Awaitable[None]] | None = None
-        self._routes: Mapping[str, Callable[[Scope], Awaitable[_Answer]]] = {
+        self._routes: Mapping[str, Callable[[Scope], Awaitable[Answer]]] = {
             "/metrics": self._metrics,
             "/-/healthy": self._healthy,
             "/-/ready": self._ready,
@@ -82,12 +83,16 @@ class _Front:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
+        if scope["path"] in PUSHES:
+            answer = await self._services.push(scope, receive)
+            await answer.send(send, body=scope["method"] != "HEAD")
+            return
         route = self._routes.get(scope["path"])
         if route is None:
             await (await self._lazy_api())(scope, receive, send)
             return
         if scope["method"] not in {"GET", "HEAD"}:
-            answer = _Answer(405, _PLAIN, b"only GET and HEAD\n", ((b"allow", b"GET, HEAD"),))
+            answer = Answer(405, PLAIN, b"only GET and HEAD\n", ((b"allow", b"GET, HEAD"),))
         else:
             answer = await route(scope)
         await answer.send(send, body=scope["method"] != "HEAD")
@@ -99,19 +104,17 @@ class _Front:
             self._api = await loop.run_in_executor(services.executor, _build_api, services)
         return self._api
 
-    async def _metrics(self, scope: Scope) -> _Answer:
-        headers = _headers(scope)
+    async def _metrics(self, scope: Scope) -> Answer:
+        headers = headers_of(scope)
         query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         asked = [value for name, value in query if name in {"group", "collect[]"}]
         unknown = sorted(set(asked).difference(self._services.groups))
         if unknown:
             known = ", ".join(self._services.groups)
-            return _Answer(
-                400, _PLAIN, f"no group {unknown[0][:64]!r}; there are {known}\n".encode()
-            )
+            return Answer(400, PLAIN, f"no group {unknown[0][:64]!r}; there are {known}\n".encode())
         wanted = [value for name, value in query if name == "format"]
         if wanted and wanted[-1] not in _FORMATS:
-            return _Answer(400, _PLAIN, b"format is text or openmetrics\n")
+            return Answer(400, PLAIN, b"format is text or openmetrics\n")
         fmt = _FORMATS[wanted[-1]] if wanted else negotiate(headers.get("accept", ""))
         gzipped = accepts_gzip(headers.get("accept-encoding", ""))
         key = (frozenset(asked) if asked else None, fmt.openmetrics, gzipped)
@@ -123,49 +126,21 @@ class _Front:
         extra = [(b"vary", b"Accept, Accept-Encoding"), (b"cache-control", b"no-store")]
         if gzipped:
             extra.append((b"content-encoding", b"gzip"))
-        return _Answer(200, fmt.content_type, body, tuple(extra))
+        return Answer(200, fmt.content_type, body, tuple(extra))
 
-    async def _healthy(self, _: Scope) -> _Answer:
+    async def _healthy(self, _: Scope) -> Answer:
         if self._services.healthy():
-            return _Answer(200, _PLAIN, b"healthy\n")
-        return _Answer(503, _PLAIN, b"the daemon's own heartbeat has stopped\n")
+            return Answer(200, PLAIN, b"healthy\n")
+        return Answer(503, PLAIN, b"the daemon's own heartbeat has stopped\n")
 
-    async def _ready(self, _: Scope) -> _Answer:
+    async def _ready(self, _: Scope) -> Answer:
         if self._services.ready():
-            return _Answer(200, _PLAIN, b"ready\n")
-        return _Answer(503, _PLAIN, b"sources have not been read yet\n")
+            return Answer(200, PLAIN, b"ready\n")
+        return Answer(503, PLAIN, b"sources have not been read yet\n")
 
 
-async def _to_status(_: Scope) -> _Answer:
-    return _Answer(307, _PLAIN, b"", ((b"location", b"/status"),))
-
-
-class _Answer(NamedTuple):
-    status: int
-    content_type: str
-    body: bytes
-    headers: tuple[tuple[bytes, bytes], ...] = ()
-
-    async def send(self, send: Send, *, body: bool) -> None:
-        await send({
-            "type": "http.response.start",
-            "status": self.status,
-            "headers": [
-                (b"content-type", self.content_type.encode()),
-                (b"content-length", str(len(self.body)).encode()),
-                *self.headers,
-            ],
-        })  # fmt: skip
-        await send({"type": "http.response.body", "body": self.body if body else b""})
-
-
-def _headers(scope: Scope) -> dict[str, str]:
-    """Return the request's headers; those given several times are joined, as HTTP allows."""
-    headers: dict[str, str] = {}
-    for raw_name, raw_value in scope["headers"]:
-        name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
-        headers[name] = f"{headers[name]}, {value}" if name in headers else value
-    return headers
+async def _to_status(_: Scope) -> Answer:
+    return Answer(307, PLAIN, b"", ((b"location", b"/status"),))
 
 
 _FORMATS: Mapping[str, Format] = {
@@ -235,23 +210,6 @@ def _quality(text: str) -> float:
     return quality if 0 <= quality <= 1 else 0.0
 
 
-def is_local(scope: Scope) -> bool:
-    """Tell whether a request comes from this machine itself, not through a proxy on it.
-
-    It must also have been addressed to the machine by number or as `localhost`: a page in a browser
-    on the node can make its own name mean 127.0.0.1 and would else read as if it were local.
-    """
-    headers = _headers(scope)
-    client = scope.get("client")
-    if not client or any(n in _PROXIED or n.startswith("x-forwarded") for n in headers):
-        return False
-    try:
-        asked = urlsplit("//" + headers.get("host", "localhost")).hostname or ""
-    except ValueError:
-        return False
-    return _is_loopback(client[0]) and (asked == "localhost" or _is_ip(asked))
-
-
 def _seconds(text: str | None) -> float | None:
     """Return the seconds of a query, `None` if there are none. Raises `ValueError`."""
     if text is None:
@@ -263,23 +221,6 @@ def _seconds(text: str | None) -> float | None:
     if not 1 <= seconds <= 86400:
         raise ValueError("seconds is a number from 1 to 86400")
     return seconds
-
-
-def _is_loopback(text: str) -> bool:
-    try:
-        host = ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    mapped = getattr(host, "ipv4_mapped", None)
-    return (mapped or host).is_loopback
-
-
-def _is_ip(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _build_api(services: Services) -> Callable[[Scope, Receive, Send], Awaitable[None]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -84,6 +85,57 @@ def test_a_fleet_has_at_least_one_node(nodes: str) -> None:
     assert result.returncode == 2
     assert "argument --nodes: a whole number from 1" in result.stderr
     assert "Traceback" not in result.stderr
+
+
+def test_roofline_tells_the_layer_of_the_seeds_table_with_the_right_intensities() -> None:
+    """Table 16-9 has 4.0 for a projection, below the ridge point of 295 that it is said to pass."""
+    result = flopwatch("roofline", "--json")
+
+    told = json.loads(result.stdout)
+    assert told["ridge_point_flops_per_byte"] == pytest.approx(295.3, abs=0.1)
+    found = {
+        one["operation"]: (one["flops_per_byte"], one["verdict"]) for one in told["operations"]
+    }
+    assert found["Q, K or V projection"] == (pytest.approx(4096 / 3), "compute_bound")
+    assert found["layer norm"] == (1.25, "memory_bound")
+    assert "ridge point 295.3 FLOP/byte" in flopwatch("roofline").stdout
+
+
+def test_roofline_knows_peaks_of_ones_own(tmp_path: Path) -> None:
+    file = tmp_path / "flopwatch.yaml"
+    file.write_text(
+        "accelerators: [{name: our-node, peak_flops: {fp32: 2T}, memory_bandwidth: 100G}]"
+    )
+    words = ("--gpu", "our-node", "--precision", "fp32", "--m", "64", "--n", "64", "--k", "64")
+
+    result = flopwatch("roofline", "--config", str(file), "--json", *words)
+
+    told = json.loads(result.stdout)
+    assert told["ridge_point_flops_per_byte"] == pytest.approx(20)
+    (product,) = told["operations"]
+    assert product["flops_per_byte"] == pytest.approx(2 * 64 / (3 * 4))
+    assert product["verdict"] == "memory_bound"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--gpu", "H1000"), "--gpu: 'H1000' is in no table"),
+        (("--precision", "bf17"), "--precision: 'bf17' is none of fp64"),
+        (("--gpu", "a100-sxm4-80gb", "--precision", "fp8"), "no fp8 peak is known, only fp64"),
+        (("--m", "4096"), "--m, --n, --k: one product of matrices needs all three"),
+        (("--heads", "7"), "7 heads do not divide 4096"),
+        (("--config", "/none.yaml"), "/none.yaml: No such file"),
+    ],
+)
+def test_roofline_refuses_what_it_does_not_know_with_one_line(
+    words: tuple[str, ...], said: str
+) -> None:
+    result = flopwatch("roofline", *words)
+
+    assert result.returncode == 2
+    assert said in result.stderr
+    assert result.stderr.count("\n") == 1
 
 
 def test_check_refuses_what_run_refuses(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -109,11 +110,41 @@ def test_the_example_file_is_valid_and_shows_every_key() -> None:
                 found |= keys(field.annotation)
         return found
 
-    from exporter.config import ServerSettings
+    from exporter.config import (
+        AcceleratorSettings,
+        BaselineSettings,
+        ServerSettings,
+        TrainingFilesSettings,
+        TrainingPageSettings,
+        TrainingRunSettings,
+    )
 
-    known = keys(Settings) | keys(ServerSettings) | set(OPTIONS)
+    listed = (
+        AcceleratorSettings, BaselineSettings, ServerSettings, TrainingFilesSettings,
+        TrainingPageSettings, TrainingRunSettings,
+    )  # fmt: skip
+    known = keys(Settings).union(OPTIONS, *map(keys, listed))
     missing = {key for key in known if f"{key}:" not in text}
     assert missing == set()
+
+
+def test_peaks_of_ones_own_may_be_written_as_people_do() -> None:
+    """YAML takes 989e12 for text; it is a number all the same."""
+    text = "accelerators: [{name: a, memory_bandwidth: %s, peak_flops: {bf16: %s}}]"
+    for bandwidth, peak in (("3.35T", "989T"), ("3.35e12", "989e12"), ("3350 G", "0.989P")):
+        (one,) = parse(text % (bandwidth, peak), "f").accelerators
+        assert one.memory_bandwidth == pytest.approx(3.35e12)
+        assert one.peak_flops == {"bf16": pytest.approx(989e12)}
+    for wrong in ("-1T", ".inf", ".nan", "1e99", "fast", "true", "989 TB", "0"):
+        with pytest.raises(ConfigError, match=r"f: accelerators\.0\.memory_bandwidth: "):
+            parse(text % (wrong, "989T"), "f")
+
+
+def test_precisions_of_the_configuration_are_those_of_the_table() -> None:
+    from exporter.config import Precision
+    from exporter.reference.accelerators import PRECISIONS
+
+    assert get_args(Precision) == PRECISIONS
 
 
 def test_the_objectives_that_the_example_file_shows_can_be_used() -> None:

@@ -18,9 +18,11 @@ from exporter.discovery import Target
 from exporter.nvml.inventory import gpus_on_bus, has_gpus
 from exporter.plans import Estate, Plan, plan
 from exporter.plans.demo import Lent
+from exporter.plans.gpus import accelerators
 from exporter.runner import Schedule
-from exporter.samples import Gate, Item, Released, Remembered, Snapshot, SourceError
+from exporter.samples import Gate, Item, Released, Remembered, Sample, Snapshot, SourceError
 from exporter.sources.fallback import Fallback
+from exporter.training import Step
 from tests.fakes import FakeClock
 from tests.servers import Server, reply, serving
 
@@ -49,6 +51,23 @@ def test_no_reading_of_a_server_is_passed_over() -> None:
     assert derivation("30s", "null").schedule.interval == 5
     one, same, faster = (derivation(often, "null") for often in ("30s", "20s", "1s"))
     assert one.fingerprint == same.fingerprint != faster.fingerprint
+
+
+def test_a_peak_of_ones_own_starts_only_what_uses_it_anew() -> None:
+    """The table of products is that of the settings; no reader of GPUs is disturbed."""
+    own = "accelerators: [{name: NVIDIA H100 80GB HBM3, peak_flops: {bf16: 800T}}]"
+    before, after = (
+        {
+            one.name: one.fingerprint
+            for one in plan(parse(text, "f"), Estate(FakeClock(), gpus=True))
+        }
+        for text in ("", own)
+    )
+    anew = [name for name in before if before[name] != after[name]]
+    assert anew == ["derive:hardware", "derive:training"]
+    found = accelerators(parse(own, "f")).find("NVIDIA H100 80GB HBM3")
+    assert found is not None
+    assert found.peaks["bf16"] == 800 * 10**12
 
 
 def card(root: Path, address: str, vendor: str = "0x10de", kind: str = "0x030200") -> Path:
@@ -151,7 +170,9 @@ def test_a_gpu_that_appears_later_is_noticed_and_never_given_up(tmp_path: Path) 
     config.write_text(
         f"root: {root}\n"
         "sources: {host: {enabled: false}, network: {enabled: false}, process: {enabled: false},"
-        " nvml: {enabled: false}, derived: {enabled: false}, inference: {enabled: false}}\n"
+        " nvml: {enabled: false}, derived: {enabled: false}, inference: {enabled: false},"
+        " ranks: {enabled: false}}\n"
+        "push: {enabled: false}\n"
     )
     app = App(config)
     app.start()
@@ -522,7 +543,7 @@ def test_another_model_behind_a_server_makes_serving_anew(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ('{"model_type": "mamba"}', "config.json: model_type: 'mamba' is none of"),
+        ('{"model_type": "mamba"}', "config.json: model_type: 'mamba' has state-space layers"),
         ("{", "config.json:1:2: not JSON"),
         (None, "config.json: No such file or directory"),
     ],
@@ -689,3 +710,49 @@ def test_the_state_file_is_read_first_and_written_last() -> None:
     plans = plan(parse("state_directory: /var/lib/flopwatch", "test"), Estate(FakeClock()))
     assert plans[0].name == "state"
     assert [one.name for one in plans if one.last] == ["state"]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (None, "No such file or directory"),
+        ("{", "not JSON"),
+        ('{"model_type": "mamba"}', "model_type: 'mamba'"),
+    ],
+)
+def test_a_run_s_model_that_cannot_be_counted_is_told_with_its_key(
+    tmp_path: Path, text: str | None, reason: str
+) -> None:
+    """The file is not there, is no JSON, or describes layers that nobody here can count."""
+    file = tmp_path / "config.json"
+    if text is not None:
+        file.write_text(text)
+    settings = parse(f"training: {{runs: [{{name: a, model_config: {file}}}]}}", "f")
+    with pytest.raises(ConfigError, match=r"training\.runs\.0\.model_config") as caught:
+        plan(settings, Estate(FakeClock()))
+    assert reason in str(caught.value)
+
+
+def test_what_is_stated_of_a_run_reaches_its_derivation(tmp_path: Path) -> None:
+    """The daemon counts a model that only the configuration describes."""
+    estate = Estate(FakeClock())
+    settings = parse(
+        "accelerators: [{name: mine, peak_flops: {bf16: 1e15}}]\n"
+        'training: {runs: [{name: "a*", world_size: 2, flops_per_token: 5.0e10}]}',
+        "f",
+    )
+    (one,) = [one for one in plan(settings, estate) if one.name == "derive:training"]
+    source = one.make()
+    for n in range(1, 12):
+        step = Step(run="abc", step=n, seconds=1.0, tokens=20_000)
+        estate.training.tell("push", [step], estate.clock.monotonic())
+    found = {(s.metric.name, *s.labels): s.value for s in source.read() if isinstance(s, Sample)}
+    assert found["train_mfu_ratio", "abc", "causal", "bf16"] == pytest.approx(0.5)
+    source.close()
+
+
+def test_without_a_reader_of_runs_nothing_is_derived_of_them() -> None:
+    """Pushes are refused and no log is named."""
+    assert "derive:training" not in names("push: {enabled: false}")
+    assert "derive:training" in names("")
+    assert "derive:training" not in names("training: {enabled: false}")

@@ -107,6 +107,10 @@ class Pages:
         self.scrapes += 1
 
 
+async def no_push(scope: Any, receive: Any) -> Any:
+    raise AssertionError("nothing was pushed")
+
+
 @pytest.fixture
 def pages() -> Pages:
     return Pages()
@@ -126,6 +130,7 @@ def services(pages: Pages) -> Iterator[Services]:
             reload=None,
             release=lambda _: {},
             scraped=pages.scraped,
+            push=no_push,
             executor=executor,
             chores=executor,
             releases=executor,

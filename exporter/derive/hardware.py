@@ -13,12 +13,17 @@ that the operator gives, and stands on the series as a label. The clock is that 
 reading, the activity an average over the interval before it. Recomputation and padding count: it
 compares to HFU rather than MFU. It may exceed the peak, since boards run above the peak's clock.
 
+Both together are a GPU's place under its roofline (`derive/roofline.py`): the arithmetic intensity
+of what it did in the last minute, and which roof that is below.
+
     gpu_peak_flops{gpu="0",uuid="GPU-5a1c...",precision="bf16"} 989400000000000
     gpu_peak_memory_bandwidth_bytes_per_second{gpu="0",uuid="GPU-5a1c..."} 3350000000000
     gpu_peak_confidence_ratio{gpu="0",uuid="GPU-5a1c..."} 1.0
     gpu_hbm_bandwidth_bytes_per_second{gpu="0",uuid="GPU-5a1c..."} 2144000000000.0
     gpu_estimated_flops_per_second{gpu="0",uuid="GPU-5a1c...",precision="bf16"} 5.21e+14
     gpu_estimated_flops_total{gpu="0",uuid="GPU-5a1c...",precision="bf16"} 1.4e+18
+    gpu_arithmetic_intensity_flops_per_byte{gpu="0",uuid="GPU-5a1c...",precision="bf16"} 243.1
+    gpu_roofline_verdict{gpu="0",uuid="GPU-5a1c...",precision="bf16",verdict="memory_bound"} 1
 """
 
 from __future__ import annotations
@@ -31,6 +36,7 @@ from typing import Any, NamedTuple, cast
 from exporter import catalogue as c
 from exporter.derive.derivation import Derivation
 from exporter.derive.memory import Memory
+from exporter.derive.roofline import LIMITS, Roof
 from exporter.reference.accelerators import (
     PRECISIONS,
     Accelerator,
@@ -53,6 +59,12 @@ keeps 8 GPUs at 32 to 40 series."""
 
 WITHOUT = {"bf16": "fp16"}
 """What stands in for a precision that a board does not have: Volta and Turing know no BF16."""
+
+ROOFLINE_SECONDS = 60.0
+"""Over how long a GPU's place under its roofline is told: single readings jump."""
+
+ROOFLINE_READINGS = 120
+"""How many readings of that time are kept at most; with more the time is shorter."""
 
 TENSOR_PIPES = {
     "tf32": "tensor_half",
@@ -112,6 +124,8 @@ def hardware(
             c.GPU_HBM_BANDWIDTH_BYTES_PER_SECOND,
             c.GPU_ESTIMATED_FLOPS_PER_SECOND,
             c.GPU_ESTIMATED_FLOPS_TOTAL,
+            c.GPU_ARITHMETIC_INTENSITY_FLOPS_PER_BYTE,
+            c.GPU_ROOFLINE_VERDICT,
         ),
         function=_Hardware(accelerators, precision_hint, precisions, longest_gap),
         steady=True,
@@ -202,9 +216,34 @@ class _Hardware:
             return
         yield c.GPU_ESTIMATED_FLOPS_PER_SECOND(rate, *gpu.key, precision)
         counter = memory.integral(*gpu.key, precision, longest_gap=self._longest_gap)
-        yield c.GPU_ESTIMATED_FLOPS_TOTAL(
-            counter.add(board.taken[at[0]], rate), *gpu.key, precision
-        )
+        taken = board.taken[at[0]]
+        yield c.GPU_ESTIMATED_FLOPS_TOTAL(counter.add(taken, rate), *gpu.key, precision)
+        active, bandwidth = board.value(gpu.dram), product.bandwidth
+        if bandwidth is not None and active is not None and active >= 0:
+            roof = Roof(peak, bandwidth)
+            yield from self._under(roof, gpu, precision, memory, (taken, rate, active * bandwidth))
+
+    def _under(
+        self, roof: Roof, gpu: _Gpu, precision: str, memory: Memory, now: tuple[float, float, float]
+    ) -> Iterator[Sample]:
+        """Yield where a GPU stood under its roof in the last minute; `now` is time and rates."""
+        taken, *rates = now
+        key = (*gpu.key, precision)
+        spans = []
+        # Seconds too: where readings were missing, that time is in none of the three.
+        for what, rate in zip(("flops", "bytes", "seconds"), (*rates, 1.0), strict=True):
+            sums = memory.integral(what, *key, longest_gap=self._longest_gap)
+            window = memory.window(what, *key, seconds=ROOFLINE_SECONDS, most=ROOFLINE_READINGS)
+            window.add(taken, sums.add(taken, rate))
+            spans.append(sums.total - window.since(taken)[0][1])
+        done, moved, seconds = spans
+        if seconds <= 0:
+            return
+        if moved > 0:
+            yield c.GPU_ARITHMETIC_INTENSITY_FLOPS_PER_BYTE(done / moved, *key)
+        found = roof.verdict(done, moved, seconds)
+        for verdict in LIMITS:
+            yield c.GPU_ROOFLINE_VERDICT(int(verdict == found), *key, verdict)
 
 
 class _Board(NamedTuple):

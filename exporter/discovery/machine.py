@@ -20,6 +20,7 @@ from exporter.formats.sockets import Listener, Stat
 
 _ANCESTORS = 32
 _LONGEST = 64 << 10
+_LONGEST_ENVIRONMENT = 1 << 20
 _TABLES = ("tcp", "tcp6")
 
 
@@ -64,6 +65,13 @@ class Machine:
     def arguments(self, pid: int) -> tuple[str, ...]:
         """Return a process's command line, empty if it has none or is gone."""
         return sockets.arguments(self._beginning(self._proc / str(pid) / "cmdline"))
+
+    def environment(self, pid: int) -> bytes:
+        """Return a process's variables as they were when it began, empty if that may not be seen.
+
+        Only its own user and the privileged (CAP_SYS_PTRACE) may read them.
+        """
+        return self._beginning(self._proc / str(pid) / "environ", _LONGEST_ENVIRONMENT)
 
     def stat(self, pid: int) -> Stat | None:
         """Return a process's parent and start, `None` if it is gone."""
@@ -133,10 +141,10 @@ class Machine:
         except OSError:
             return -1
 
-    def _beginning(self, path: Path) -> bytes:
+    def _beginning(self, path: Path, longest: int = _LONGEST) -> bytes:
         try:
             with path.open("rb") as file:
-                return file.read(_LONGEST)
+                return file.read(longest)
         except OSError:
             return b""
 

@@ -23,6 +23,7 @@ from exporter.reference.xids import load as load_xids
 from exporter.runner import Schedule
 from exporter.samples import Source
 from exporter.training import TrainingLedger
+from exporter.training.reception import Reception
 from exporter.xids import XidLedger
 
 STATE_DEADLINE = 5.0
@@ -76,8 +77,8 @@ class Estate:
     `memories` is what sources remember, by name: a successor goes on where its predecessor left
     off; `recalled` is set once what a former daemon has left is among them. `mappings` are those of
     the engines. `found` holds the inference servers that discovery has found, `training` what
-    readers tell of training runs. `ending` is set when the daemon ends. `gpus` tells whether the
-    machine has a GPU driver, or a GPU.
+    readers tell of training runs, and `reception` what became of what jobs push. `ending` is set
+    when the daemon ends. `gpus` tells whether the machine has a GPU driver, or a GPU.
     """
 
     clock: Clock
@@ -87,6 +88,7 @@ class Estate:
     mappings: Mappings = field(default_factory=Mappings)
     found: Register = field(default_factory=Register)
     training: TrainingLedger = field(default_factory=TrainingLedger)
+    reception: Reception = field(default_factory=Reception)
     recalled: threading.Event = field(default_factory=threading.Event)
     ending: threading.Event = field(default_factory=threading.Event)
     gpus: bool = False

@@ -19,6 +19,7 @@ from exporter.derive import Derivation, hardware
 from exporter.fetch import HttpFetcher
 from exporter.isolate import Isolated
 from exporter.plans.estate import Estate, Plan
+from exporter.reference.accelerators import Accelerators, Own, extended
 from exporter.reference.accelerators import load as load_accelerators
 from exporter.runner import Schedule
 from exporter.sources.dcgm_page import DcgmPageSource
@@ -49,6 +50,21 @@ def gpu_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
         )  # fmt: skip
     if _wanted(settings.sources.derived.enabled, gpus):
         yield from _derived_plans(settings, estate)
+
+
+def accelerators(settings: Settings) -> Accelerators:
+    """Return the table of products, with what the operator states of his own."""
+    return extended(
+        load_accelerators(),
+        (
+            Own(
+                one.name,
+                {str(at): peak for at, peak in one.peak_flops.items()},
+                one.memory_bandwidth,
+            )
+            for one in settings.accelerators
+        ),
+    )
 
 
 def reads_gpus(settings: Settings, estate: Estate) -> bool:
@@ -122,12 +138,13 @@ def _derived_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
     schedule = Schedule(derived.interval, derived.deadline, derived.max_series)
     nvml = settings.sources.nvml
     gap = Schedule(nvml.interval, nvml.deadline).max_age
+    fingerprint = f"{derived!r} {gap} {settings.compat} {settings.accelerators!r}"
     for one in (
-        hardware(load_accelerators(), precision_hint=derived.precision_hint, longest_gap=gap),
+        hardware(accelerators(settings), precision_hint=derived.precision_hint, longest_gap=gap),
         *_foreign_names(settings.compat),
     ):
         yield Plan(
-            f"derive:{one.name}", one.group, schedule, f"{derived!r} {gap} {settings.compat}",
+            f"derive:{one.name}", one.group, schedule, fingerprint,
             functools.partial(DerivedSource, one, board.view, estate.clock),
         )  # fmt: skip
 

@@ -2,12 +2,14 @@
 
 `load` reads `accelerators.json`; its first lines say what the figures mean. A product is found by
 the exact name that the driver gives it, else by its PCI device id if only one product has that id,
-else not at all. There is no guessing by similar names: an H100 PCIe is not a slower H100, and all
+else not at all. What an operator states adds to the table or overrides it (`extended`). There is no
+guessing by similar names: an H100 PCIe is not a slower H100, and all
 well-known tables that match by prefix hold such a mistake. What no source tells is absent.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -98,6 +100,17 @@ class Accelerators:
             for number in product.pci_device_ids:
                 self._by_id[number] = None if number in self._by_id else product
 
+    def find(self, name: str) -> Accelerator | None:
+        """Return the product that an operator calls so: by NVML's name, else by its id or title.
+
+        Case does not matter for id and title, such as `h100-sxm5-80gb` or `H100 SXM5 80GB`.
+        """
+        named = self._by_name.get(name)
+        if named is not None:
+            return named
+        small = name.lower()
+        return next((one for one in self.products if small in (one.id, one.title.lower())), None)
+
     def resolve(self, name: str, pci_device_id: str = "") -> Match | None:
         """Return the product with this very name, else the only one with this id, else nothing.
 
@@ -111,10 +124,48 @@ class Accelerators:
         return None if known is None else Match(known, "pci_device_id")
 
 
+class Own(NamedTuple):
+    """What an operator states of a product: dense peaks by precision, and bytes per second."""
+
+    name: str
+    peaks: Mapping[str, float]
+    bandwidth: float | None = None
+
+
 def load() -> Accelerators:
     """Return the table that comes with the package."""
     text = Path(__file__).with_name("accelerators.json").read_text("utf-8")
     return Accelerators(map(_accelerator, json.loads(text)["accelerators"]))
+
+
+def extended(table: Accelerators, own: Iterable[Own]) -> Accelerators:
+    """Return a table with an operator's own entries: figures of known products are overridden.
+
+    An entry whose name `find` does not know is a product of its own, known by that very name; it
+    may be a machine without GPUs.
+    """
+    for entry in own:
+        known = table.find(entry.name)
+        others = [product for product in table.products if product is not known]
+        table = Accelerators([*others, _owned(known, entry)])
+    return table
+
+
+def _owned(known: Accelerator | None, entry: Own) -> Accelerator:
+    peaks = {precision: round(peak) for precision, peak in entry.peaks.items()}
+    bandwidth = None if entry.bandwidth is None else round(entry.bandwidth)
+    if known is None:
+        name = entry.name
+        return Accelerator(
+            id=name.lower(), title=name, architecture="", names=(name,), pci_device_ids=(),
+            peaks=MappingProxyType(peaks), confidence="high", bandwidth=bandwidth,
+        )  # fmt: skip
+    return dataclasses.replace(
+        known,
+        peaks=MappingProxyType({**known.peaks, **peaks}),
+        bandwidth=known.bandwidth if bandwidth is None else bandwidth,
+        confidence="high",
+    )
 
 
 def confidence(match: Match | None, observed: Observed) -> float:

@@ -39,8 +39,35 @@ QUANTIZED: Mapping[str, Config] = {
 _LATENT = ("deepseek_v2", "deepseek_v3", "kimi_k2")
 _LLAMAS = ("llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "gemma", "gpt_oss")
 _GEMMAS = ("gemma2", "gemma3", "gemma3_text")
-FAMILIES = (*_LLAMAS, *_GEMMAS, *_LATENT)
+_GPTS = ("gpt2", "gpt_neox", "mpt", "opt")
+FAMILIES = (*_LLAMAS, *_GEMMAS, *_LATENT, *_GPTS)
 """The `model_type` of the models whose weights and operations can be counted."""
+
+_STATES, _LINEAR, _SPARSE = "state-space layers", "linear attention", "sparse attention"
+UNCOUNTED: Mapping[str, str] = {
+    **dict.fromkeys(("mamba", "mamba2", "falcon_mamba"), _STATES),
+    **dict.fromkeys(("jamba", "bamba", "zamba", "zamba2", "nemotron_h", "falcon_h1"), _STATES),
+    **dict.fromkeys(("granitemoehybrid", "plamo2", "rwkv", "xlstm", "recurrent_gemma"), _STATES),
+    **dict.fromkeys(("qwen3_next", "qwen3_5", "qwen3_5_moe", "kimi_linear"), _LINEAR),
+    **dict.fromkeys(("minimax", "minimax_text_01", "bailing_hybrid"), _LINEAR),
+    **dict.fromkeys(("deepseek_v32", "deepseek_v4", "glm_moe_dsa"), _SPARSE),
+}
+"""Models whose layers need a count of their own, and what they have: to take such layers for
+attention has over-counted by more than half (arXiv 2605.20799)."""
+
+_UNCOUNTED_KEYS = {
+    "hybrid_override_pattern": _STATES,
+    "layers_block_type": _STATES,
+    "mamba_d_state": _STATES,
+    "ssm_state_size": _STATES,
+    "attn_type_list": _LINEAR,
+    "full_attention_interval": _LINEAR,
+    "linear_num_value_heads": _LINEAR,
+    "linear_attn_config": _LINEAR,
+    "index_topk": _SPARSE,
+    "compress_ratios": _SPARSE,
+}
+_KINDS = ("full_attention", "sliding_attention")
 
 _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
 _BITS = {"bfloat16": 16, "float16": 16, "float32": 32, "auto": 16}
@@ -72,6 +99,12 @@ class ModelShape:
     context and one layer; `cache` the elements that a token leaves in one layer's KV cache.
     `windowed` of the `layers` see only the last `window` tokens. `precision` is what products are
     computed in, as peaks are named: bf16, fp16, fp8, fp4, int8.
+
+    What training alone asks for: `router` are the weights of all routers, part of `body`;
+    `expert_small` the biases of one expert; `balance` biases that only choose experts, and are not
+    learned; `hidden` the width between layers. `depths` are layers
+    that predict a token further on, left out of all the rest: a token meets `depth` weights in each
+    (head included, router not), and each has `depth_parameters` of its own.
     """
 
     name: str
@@ -93,6 +126,13 @@ class ModelShape:
     plain_bits: float = 16
     cache_bits: float = 16
     precision: str = "bf16"
+    hidden: int = 0
+    router: int = 0
+    expert_small: int = 0
+    balance: int = 0
+    depths: int = 0
+    depth: int = 0
+    depth_parameters: int = 0
 
     @property
     def is_dense(self) -> bool:
@@ -103,6 +143,17 @@ class ModelShape:
     def active(self) -> int:
         """Return the weights that a token is multiplied with, LM head included."""
         return self.body + self.chosen * self.expert * self.expert_layers + self.head
+
+    @property
+    def multiplied(self) -> int:
+        """Return `active` without routers: what most frameworks count as matrix products."""
+        return self.active - self.router
+
+    @property
+    def active_parameters(self) -> int:
+        """Return the parameters that a token meets, embedding, norms and biases included."""
+        unmet = (self.experts - self.chosen) * self.expert_layers
+        return self.parameters - self.balance - unmet * (self.expert + self.expert_small)
 
     @property
     def stored_bytes(self) -> float:
@@ -211,8 +262,17 @@ def read_file(path: Path, name: str = "") -> ModelShape:
 
     Raises `ValueError` with the path, and the key where it is one, for whatever is wrong with it.
     """
+    config = read_document(path)
     try:
-        return read_config(_document(path), name)
+        return read_config(config, name)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def read_document(path: Path) -> Config:
+    """Return the keys of a `config.json`. Raises `ValueError` with the path if there are none."""
+    try:
+        return _document(path)
     except OSError as error:
         raise ValueError(f"{path}: {error.strerror}") from None
     except UnicodeDecodeError as error:
@@ -247,8 +307,11 @@ def read_config(config: Config, name: str = "", cache_dtype: str = "auto") -> Mo
     """
     facts = _Facts({**config, **_optional(config, "text_config")})
     family = facts.word("model_type")
+    _refuse_uncounted(facts, family)
     if family not in FAMILIES:
         raise ValueError(f"model_type: {family!r} is none of {', '.join(FAMILIES)}")
+    if family in _GPTS:
+        facts, family = _Facts({**facts.values, **_translated(facts, family)}), GENERIC
     shape = _count(facts, family, name)
     shape = _stored(shape, facts)
     if facts.values.get("quantization_config") is not None:
@@ -302,26 +365,110 @@ def _optional(config: Config, key: str) -> Config:
     return value or {}
 
 
+def read_generic(values: Config, name: str = "") -> ModelShape:
+    """Return the shape of a transformer told in plain words, for readers of other formats.
+
+    Keys are those of a HF config, and: `latent`, `gated` (a gate in the FFN), `biases` (in all
+    linear layers), `qkv_biases`, `norm_size` (vectors in a norm: 2 with a bias), `query_norms`
+    (widths of the norms of queries and keys, together), `sinks`, `positions` (learned ones),
+    `expert_layers` (how many layers have experts), `shared_size` (width of the experts that every
+    token meets, together), `router_biases`, `balances` (biases for
+    experts that are not learned). Raises `ValueError` with the key, as `read_config`.
+    """
+    facts = _Facts(values)
+    return _stored(_count(facts, GENERIC, name), facts)
+
+
+GENERIC = ""
+"""The family of what `read_generic` reads."""
+
+
+def _refuse_uncounted(facts: _Facts, family: str) -> None:
+    """Raise `ValueError` if some layers are neither attention nor FFN as they are counted here."""
+    if family in UNCOUNTED:
+        raise ValueError(f"model_type: {family!r} has {UNCOUNTED[family]}: its work is not counted")
+    for key, why in _UNCOUNTED_KEYS.items():
+        if facts.values.get(key):
+            raise ValueError(f"{key}: stands for {why}: the work of such layers is not counted")
+
+
+def _translated(facts: _Facts, family: str) -> Config:
+    """Return the config of a model in the manner of GPT in the words of `read_generic`."""
+    hidden = facts.size({"gpt2": "n_embd", "mpt": "d_model"}.get(family, "hidden_size"))
+    gpt2, neox = family == "gpt2", family == "gpt_neox"
+    told: dict[str, Any] = {
+        "hidden_size": hidden,
+        "norm_size": 2,
+        "gated": False,
+        "biases": True,
+        "tie_word_embeddings": facts.flag("tie_word_embeddings", default=not neox),
+    }
+    if gpt2:
+        told |= {
+            "num_hidden_layers": facts.values.get("n_layer"),
+            "num_attention_heads": facts.values.get("n_head"),
+            "intermediate_size": facts.size("n_inner", 4 * hidden),
+            "positions": facts.number("n_positions", 1024),
+        }
+    if family == "opt":
+        if facts.number("word_embed_proj_dim", hidden) != hidden:
+            raise ValueError("word_embed_proj_dim: only hidden_size can be counted")
+        told |= {
+            "intermediate_size": facts.size("ffn_dim"),
+            "positions": facts.number("max_position_embeddings", 2048) + 2,
+        }
+    if family == "mpt":
+        attention = _optional(facts.values, "attn_config")
+        told |= {
+            "num_hidden_layers": facts.values.get("n_layers"),
+            "num_attention_heads": facts.values.get("n_heads"),
+            "num_key_value_heads": attention.get("kv_n_heads"),
+            "intermediate_size": facts.size("expansion_ratio", 4) * hidden,
+            "biases": not facts.flag("no_bias"),
+            "norm_size": 1 if facts.flag("no_bias") else 2,
+            "positions": facts.number("max_seq_len", 2048)
+            if facts.flag("learned_pos_emb", default=True)
+            else 0,
+        }
+    return told
+
+
 def _count(facts: _Facts, family: str, name: str) -> ModelShape:
     """Return the shape with the numbers of weights, as if all were stored in 16 bits."""
     hidden, layers = facts.size("hidden_size"), facts.layers
     vocabulary = facts.size("vocab_size") * hidden
     tied = facts.flag("tie_word_embeddings", default=family.startswith("gemma"))
-    attention = _latent(facts) if family in _LATENT else _grouped(facts, family)
-    experts, chosen, expert, sparse, shared = _experts(facts, family)
-    dense = 3 * hidden * facts.size("intermediate_size")
-    router = experts * hidden
-    body = layers * attention.weights + (layers - sparse) * dense + sparse * (shared + router)
-    norms = hidden * ((4 if family in _GEMMAS else 2) * layers + 1)
-    small = norms + layers * attention.small
-    if family == "gpt_oss":  # biases in router and experts
-        small += layers * experts * (1 + 2 * facts.number("intermediate_size") + hidden)
-    if family == "deepseek_v3":  # a bias that balances the experts
-        small += sparse * experts
+    generic = family == GENERIC
+    latent = family in _LATENT or (generic and facts.flag("latent"))
+    attention = _latent(facts, family) if latent else _grouped(facts, family)
+    gates = 3 if facts.flag("gated", default=True) or not generic else 2
+    experts = _experts(facts, family, gates)
+    sparse = experts.layers
+    dense = gates * hidden * facts.size("intermediate_size")
+    router = experts.number * hidden
+    norm = facts.number("norm_size", 1, least=1, most=2) if generic else 1
+    biased = generic and facts.flag("biases")
+    wide = facts.size("intermediate_size")
+    unit = (4 if family in _GEMMAS else 2) * norm * hidden + attention.small
+    plain = unit + ((gates - 1) * wide + hidden if biased else 0)
+    expert_small = experts.biases(hidden, gates, biased=biased or family == "gpt_oss")
+    mixed = unit + experts.number * expert_small
+    if biased and experts.shared:
+        mixed += (gates - 1) * facts.number("shared_size", 0) + hidden
+    if family == "gpt_oss" or (generic and facts.flag("router_biases")):
+        mixed += experts.number
+    balances = family == "deepseek_v3" or (generic and facts.flag("balances"))
+    mixed += experts.number if balances else 0
+    body = layers * attention.weights + (layers - sparse) * dense
+    body += sparse * (experts.shared + router)
+    small = (layers - sparse) * plain + sparse * mixed + norm * hidden
+    small += facts.number("positions", 0) * hidden if generic else 0
     lookup = 0 if tied else vocabulary
+    met = experts.shared + experts.chosen * experts.weights if sparse else dense
+    held = experts.shared + router + experts.number * experts.weights if sparse else dense
     return ModelShape(
         name=name,
-        parameters=body + sparse * experts * expert + vocabulary + lookup + small,
+        parameters=body + sparse * experts.number * experts.weights + vocabulary + lookup + small,
         lookup=lookup,
         head=vocabulary,
         body=body,
@@ -330,10 +477,22 @@ def _count(facts: _Facts, family: str, name: str) -> ModelShape:
         cache=attention.cache,
         windowed=_windowed(facts, family, layers),
         window=facts.number("sliding_window", 0),
-        experts=experts,
-        chosen=chosen,
-        expert=expert,
+        experts=experts.number,
+        chosen=experts.chosen,
+        expert=experts.weights,
         expert_layers=sparse,
+        hidden=hidden,
+        router=sparse * router,
+        expert_small=expert_small,
+        balance=sparse * experts.number if balances else 0,
+        depths=facts.number("num_nextn_predict_layers", 0, most=_MOST_LAYERS),
+        depth=attention.weights + met + 2 * hidden * hidden + vocabulary,
+        # A layer, its projection of two hidden states to one, and three norms.
+        depth_parameters=attention.weights
+        + held
+        + (mixed if sparse else plain)
+        + 2 * hidden * hidden
+        + 3 * norm * hidden,
     )
 
 
@@ -360,9 +519,14 @@ def _grouped(facts: _Facts, family: str) -> _Attention:
     size = facts.size("head_dim", width)
     keys = groups * size
     small = 0
-    if family == "qwen2" or facts.flag("attention_bias"):
+    if family == GENERIC:
+        biased = facts.flag("biases")
+        small += heads * size + 2 * keys if biased or facts.flag("qkv_biases") else 0
+        small += hidden if biased else 0
+        small += facts.number("query_norms", 0) + (heads if facts.flag("sinks") else 0)
+    elif family == "qwen2" or facts.flag("attention_bias"):
         small += heads * size + 2 * keys
-    if family != "qwen2" and facts.flag("attention_bias"):
+    if family not in ("qwen2", GENERIC) and facts.flag("attention_bias"):
         small += hidden
     if family in ("qwen3", "qwen3_moe", "gemma3", "gemma3_text"):
         small += 2 * size
@@ -376,7 +540,7 @@ def _grouped(facts: _Facts, family: str) -> _Attention:
     )
 
 
-def _latent(facts: _Facts) -> _Attention:
+def _latent(facts: _Facts, family: str) -> _Attention:
     """Return multi-head latent attention: what is cached is compressed, and one for all heads."""
     hidden, heads = facts.size("hidden_size"), facts.size("num_attention_heads")
     plain, rope = facts.size("qk_nope_head_dim"), facts.size("qk_rope_head_dim")
@@ -389,17 +553,31 @@ def _latent(facts: _Facts) -> _Attention:
         + hidden * (rank + rope)
         + rank * heads * (plain + value)
         + heads * value * hidden,
-        small=query_rank + rank,
+        small=facts.number("query_norms", 0) if family == GENERIC else query_rank + rank,
         pair=2 * heads * (plain + rope + value),
         cache=rank + rope,
     )
 
 
-def _experts(facts: _Facts, family: str) -> tuple[int, int, int, int, int]:
-    """Return experts, how many a token meets, weights of one, layers that have them, shared."""
+class _Experts(NamedTuple):
+    """Experts of a layer, how many a token meets, weights of one, layers, shared weights."""
+
+    number: int = 0
+    chosen: int = 0
+    weights: int = 0
+    layers: int = 0
+    shared: int = 0
+
+    def biases(self, hidden: int, gates: int, *, biased: bool) -> int:
+        """Return the biases of one expert."""
+        return (gates - 1) * self.weights // (gates * hidden) + hidden if biased else 0
+
+
+def _experts(facts: _Facts, family: str, gates: int) -> _Experts:
+    """Return the experts, none for a dense model."""
     experts = next((facts.number(key) for key in _EXPERTS if facts.values.get(key)), 0)
     if not experts:
-        return 0, 0, 0, 0, 0
+        return _Experts()
     hidden, layers = facts.size("hidden_size"), facts.layers
     size = facts.size("moe_intermediate_size", facts.size("intermediate_size"))
     chosen = facts.number("num_experts_per_tok")
@@ -414,18 +592,26 @@ def _experts(facts: _Facts, family: str) -> tuple[int, int, int, int, int]:
             raise ValueError(f"first_k_dense_replace: more than {layers} layers")
     if facts.number("decoder_sparse_step", 1) != 1 or facts.values.get("mlp_only_layers"):
         raise ValueError("mlp_only_layers, decoder_sparse_step: only experts in each layer count")
-    weights = 3 * hidden * size
-    return experts, chosen, weights, sparse, facts.number("n_shared_experts", 0) * weights
+    weights = gates * hidden * size
+    if family == GENERIC:
+        shared = gates * hidden * facts.number("shared_size", 0)
+        layered = facts.number("expert_layers", layers, most=layers)
+        return _Experts(experts, chosen, weights, layered, shared)
+    shared = facts.number("n_shared_experts", 0) * weights
+    return _Experts(experts, chosen, weights, sparse, shared)
 
 
 def _windowed(facts: _Facts, family: str, layers: int) -> int:
     """Return how many layers see only the last `sliding_window` tokens."""
-    if not facts.values.get("sliding_window"):
-        return 0
     kinds = facts.values.get("layer_types")
+    if not facts.values.get("sliding_window"):
+        if isinstance(kinds, list):
+            _refuse_kinds(kinds)
+        return 0
     if isinstance(kinds, list):
         if len(kinds) != layers:
             raise ValueError(f"layer_types: {len(kinds)} for {layers} layers")
+        _refuse_kinds(kinds)
         return sum(kind == "sliding_attention" for kind in kinds)
     if family == "gemma2":
         return (layers + 1) // 2
@@ -438,6 +624,12 @@ def _windowed(facts: _Facts, family: str, layers: int) -> int:
     if family == "gpt_oss":
         return (layers + 1) // 2
     return layers if family in ("mistral", "mixtral") else 0
+
+
+def _refuse_kinds(kinds: list[Any]) -> None:
+    odd = next((kind for kind in kinds if kind not in _KINDS), None)
+    if odd is not None:
+        raise ValueError(f"layer_types: the work of {_shown(odd)} layers is not counted")
 
 
 def _stored(shape: ModelShape, facts: _Facts) -> ModelShape:

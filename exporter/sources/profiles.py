@@ -236,7 +236,7 @@ class ProfilesSource:
         records: list[Record] = []
         if told.get("world_size"):
             records.append(Facts(run=found.run, world_size=told["world_size"]))
-        if "summary" in told:
+        if "summary" in told and told["summary"]["seconds"] > 0:
             records.append(_profile(found.run, rank, wall, told["summary"]))
         samples = tuple(_samples(labels, wall, told))
         former = self._shown.get(labels)

@@ -28,6 +28,7 @@ MAX_RUNS = 64
 MAX_RANKS = 128
 KEPT_STEPS = 2048
 KEPT_MOMENTS = 256
+KEPT_ATTEMPTS = 8
 FORGOTTEN = 7200.0
 """Seconds after which a run of which nothing is told any more is dropped."""
 
@@ -44,7 +45,8 @@ class Track:
     """What one reader told of one rank (None: of the run): sums since the daemon began, and steps.
 
     `repeated` counts steps that an earlier attempt had done already. The sums are over steps for
-    which the reader told the quantity: `seconds` of `timed` steps, and so on.
+    which the reader told the quantity: `seconds` of `timed` steps, and so on. `former` holds the
+    last step of earlier attempts: what one of them tells once more, late, is no news.
     """
 
     steps: int = 0
@@ -61,6 +63,7 @@ class Track:
     attempt: str = ""
     highest: int = -1
     last: int = -1
+    former: dict[str, int] = field(default_factory=dict)
     duplicates: int = 0
 
     @property
@@ -74,11 +77,13 @@ class Track:
 
     def add(self, taken: float, step: Step) -> bool:
         """Count a step; False if this attempt has told it already."""
-        if step.attempt == self.attempt and step.step <= self.last:
+        last = self.last if step.attempt == self.attempt else self.former.get(step.attempt, -1)
+        if step.step <= last:
             self.duplicates += 1
             return False
         again = min(step.steps, max(0, self.highest - step.step + step.steps))
-        self.attempt, self.last = step.attempt, step.step
+        self._begin(step.attempt)
+        self.last = step.step
         self.highest = max(self.highest, step.step)
         self.steps += step.steps
         self.repeated += again
@@ -95,12 +100,23 @@ class Track:
         self.recent.append(Told(taken, step))
         return True
 
+    def _begin(self, attempt: str) -> None:
+        if attempt == self.attempt:
+            return
+        if self.last >= 0:
+            self.former[self.attempt] = self.last
+            if len(self.former) > KEPT_ATTEMPTS:
+                del self.former[next(iter(self.former))]
+        self.former.pop(attempt, None)
+        self.attempt = attempt
+
     def copy(self) -> Track:
         """Return a copy that a reader's thread does not change."""
         return dataclasses.replace(
             self,
             phases=dict(self.phases),
             counts=list(self.counts),
+            former=dict(self.former),
             recent=self.recent.copy(),
         )
 
@@ -236,10 +252,15 @@ def _merged(former: Facts, later: Facts) -> Facts:
         for one in dataclasses.fields(later)
         if (value := getattr(later, one.name)) is not None
     }
+    if former.local_ranks and later.local_ranks:
+        # Each rank of a node tells its own GPU.
+        both = {**former.local_ranks, **later.local_ranks}
+        known["local_ranks"] = both if len(both) <= MAX_RANKS else later.local_ranks
     return dataclasses.replace(former, **known)
 
 
 _LONGEST_NAME = 128
+_LARGEST = 1 << 256
 _POSITIVE = frozenset({
     "world_size", "flops_per_token", "active_parameters", "sequence_length", "document_length",
     "global_batch", "micro_batch", "micro_batches", "data_parallel", "tensor_parallel",
@@ -257,6 +278,8 @@ def check(record: Record) -> None:
         value = getattr(record, one.name)
         if isinstance(value, bool) or not isinstance(value, int | float):
             continue
+        if isinstance(value, int) and abs(value) > _LARGEST:
+            raise ValueError(f"{one.name}: a number of {value.bit_length()} bits makes no sense")
         if not math.isfinite(value):
             if one.name in _MAY_DIVERGE:
                 continue

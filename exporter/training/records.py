@@ -71,9 +71,12 @@ class Step:
 class Facts:
     """What stays the same over a run, as far as a reader knows; sizes are numbers of ranks.
 
-    `model` is a name, `config` the keys of a HF `config.json`, `flops_per_token` a figure given
-    outright. `sequence_length` is in tokens, `global_batch` in samples for each step,
-    `micro_batches` for each step and pipeline. `recompute` is "none", "selective" or "full".
+    `model` is a name, `config` the keys of a HF `config.json` or the arguments of Megatron (by
+    their names on its command line), `flops_per_token` a figure given outright. Beside
+    `active_parameters`, `attention_flops_per_token` is what training on a token costs in attention.
+    Layers below `first_trainable` learn nothing and see no backward pass. `sequence_length` is in
+    tokens, `global_batch` in samples for each step, `micro_batches` for each step and pipeline.
+    `recompute` is "none", "selective" or "full".
     `local_ranks` maps a rank on this node to its GPU's index. `document_length` is the mean length
     that attention sees in packed batches: the sum of squares over the sum.
     """
@@ -85,6 +88,7 @@ class Facts:
     config: Config | None = None
     flops_per_token: float | None = None
     active_parameters: float | None = None
+    attention_flops_per_token: float | None = None
     sequence_length: int | None = None
     document_length: float | None = None
     global_batch: float | None = None
@@ -101,6 +105,7 @@ class Facts:
     recompute: str | None = None
     trainable: Literal["all", "adapters"] | None = None
     adapter_parameters: float | None = None
+    first_trainable: int | None = None
     local_ranks: Mapping[int, int] | None = None
     submitted: float | None = None
     last_step: int | None = None

@@ -399,3 +399,68 @@ def test_a_gpu_that_was_lost_goes_on_counting() -> None:
     assert total([], 102.0) is None
     assert total(present, 160.0) == pytest.approx(0.5 * 989.4e12)
     assert total(present, 161.0) == pytest.approx(989.4e12)
+
+
+# ---------------------------------------------------------------- the roofline
+
+
+def watched(*readings: tuple[float, list[Sample]], derivation: Derivation | None = None) -> Found:
+    """Return what is derived last, of an H100 read at such times."""
+    one, memory = derivation or hardware(TABLE), Memory()
+    found: Found = {}
+    for at, samples in readings:
+        memory.begin(at)
+        view = board([info(), *facts(), *samples])
+        found = {(s.metric.name, *s.labels): s.value for s in one.function(view, memory, at)}
+    return found
+
+
+def verdict_of(found: Found) -> list[str]:
+    return [
+        key[-1] for key, value in found.items() if key[0] == "gpu_roofline_verdict" and value == 1
+    ]
+
+
+@pytest.mark.parametrize(
+    ("half", "dram", "intensity", "verdict"),
+    [
+        (0.6, 0.3, 0.6 / 0.3 * 989.4 / 3.35, "compute_bound"),
+        (0.1, 0.7, 0.1 / 0.7 * 989.4 / 3.35, "memory_bound"),
+        (0.01, 0.05, 0.01 / 0.05 * 989.4 / 3.35, None),
+        (0.0, 0.7, 0.0, "memory_bound"),
+        (0.0, 0.0, None, None),
+    ],
+)
+def test_the_roofline_tells_what_limits_a_gpu(
+    half: float, dram: float, intensity: float | None, verdict: str | None
+) -> None:
+    """At the clock of the peak, shares of both peaks stand as the intensity to the ridge point."""
+    busy = activity(half=half, dram=dram, clock=1830)
+    found = watched((0.0, busy), (1.0, busy))
+    told = found.get(("gpu_arithmetic_intensity_flops_per_byte", *KEY, "bf16"))
+    assert told == (None if intensity is None else pytest.approx(intensity, rel=1e-3))
+    assert verdict_of(found) == ([] if verdict is None else [verdict])
+    assert ("gpu_roofline_verdict", *KEY, "bf16", "memory_bound") in found, "0 is told too"
+
+
+def test_the_roofline_covers_a_minute_and_no_single_reading() -> None:
+    """Twenty seconds of products, then forty of copying: the minute is bound by memory."""
+    products = activity(half=0.6, dram=0.1, clock=1830)
+    copies = activity(half=0.0, dram=0.9, clock=1830)
+    first = watched(*((float(at), products) for at in range(21)))
+    assert verdict_of(first) == ["compute_bound"]
+    whole = watched(*((float(at), products if at <= 20 else copies) for at in range(61)))
+    assert verdict_of(whole) == ["memory_bound"]
+    later = watched(*((float(at), products if at <= 20 else copies) for at in range(82)))
+    assert later["gpu_arithmetic_intensity_flops_per_byte", *KEY, "bf16"] == 0
+
+
+def test_one_reading_alone_has_no_place_under_the_roofline() -> None:
+    assert not names(watched((0.0, activity()))) & {
+        "gpu_arithmetic_intensity_flops_per_byte", "gpu_roofline_verdict",
+    }  # fmt: skip
+
+
+def test_without_memory_traffic_there_is_no_roofline() -> None:
+    samples = [s for s in activity() if s.metric is not c.GPU_DRAM_ACTIVE_RATIO]
+    assert not verdict_of(watched((0.0, samples), (1.0, samples)))

@@ -14,8 +14,10 @@ from exporter.reference.accelerators import (
     Accelerators,
     Match,
     Observed,
+    Own,
     confidence,
     disagreements,
+    extended,
     load,
 )
 
@@ -280,3 +282,43 @@ def test_the_clock_that_the_peak_belongs_to(name: str, megahertz: float) -> None
     """It is 1830 MHz for an H100 SXM, not the highest 1980, which would make 1070 TFLOP/s."""
     clock = named(name).tensor_clock
     assert clock == pytest.approx(megahertz * 1e6, rel=0.001)
+
+
+# ---------------------------------------------------------------- an operator's own entries
+
+
+def test_an_own_entry_overrides_what_it_names_and_leaves_the_rest() -> None:
+    """A power-limited H100: its BF16 peak is another, its bandwidth and FP8 peak stay."""
+    table = load()
+    name = "NVIDIA H100 80GB HBM3"
+    before = table.find(name)
+    after = extended(table, [Own(name, {"bf16": 800e12})]).find(name)
+    assert before is not None
+    assert after is not None
+    assert after.peaks == {**before.peaks, "bf16": 800 * 10**12}
+    assert after.bandwidth == before.bandwidth
+    assert after.names == before.names
+    assert table.find(name) == before, "the table itself stays as it was"
+
+
+@pytest.mark.parametrize("called", ["h100-sxm5-80gb", "H100 SXM5 80GB", "h100 sxm5 80gb"])
+def test_a_product_is_found_by_id_or_title_in_any_case(called: str) -> None:
+    found = load().find(called)
+    assert found is not None
+    assert "NVIDIA H100 80GB HBM3" in found.names
+    own = extended(load(), [Own(called, {}, 3e12)])
+    match = own.resolve("NVIDIA H100 80GB HBM3")
+    assert match is not None
+    assert match.accelerator.bandwidth == 3 * 10**12
+
+
+def test_an_own_entry_of_an_unknown_name_is_a_product_of_its_own() -> None:
+    """A machine without GPUs gets a peak only so; the name counts, not one that is like it."""
+    table = extended(load(), [Own("our-cpu-node", {"bf16": 4.2e12})])
+    found = table.find("our-cpu-node")
+    assert found is not None
+    assert found.peaks == {"bf16": 4_200_000_000_000}
+    assert found.bandwidth is None
+    assert confidence(table.resolve("our-cpu-node"), Observed()) == 1.0
+    assert load().find("our-cpu-node") is None
+    assert table.find("our-cpu-node-2") is None

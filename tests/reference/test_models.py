@@ -287,7 +287,7 @@ def test_two_models_of_one_name_are_refused() -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"model_type": "mamba"}, "model_type: 'mamba' is none of llama"),
+        ({"model_type": "mamba"}, "model_type: 'mamba' has state-space layers"),
         ({"model_type": None}, "model_type: a word is needed"),
         (
             {"hidden_size": None},
@@ -381,7 +381,7 @@ def test_a_config_json_is_read(tmp_path: Path) -> None:
         (b"\xff\xfe", r": not UTF-8 text \(byte 0\)"),
         (b"[" * 100_000, ": nested too deep"),
         (b" " * (1 << 21), ": longer than 1048576 bytes"),
-        (b'{"model_type": "mamba"}', ": model_type: 'mamba' is none of"),
+        (b'{"model_type": "mamba"}', ": model_type: 'mamba' has state-space layers"),
         (
             b'{"model_type": "llama"}',
             ": hidden_size: a whole number from 1 to 10000000 is needed, not None",

@@ -117,3 +117,35 @@ def test_what_a_reader_of_the_ledger_holds_does_not_change() -> None:
     before = track(ledger)
     ledger.tell("log", [Step(run="a", step=2, phases={"data": 1.0})], NOW)
     assert (before.steps, before.phases, len(before.recent)) == (1, {"data": 1.0}, 1)
+
+
+def test_a_step_of_an_earlier_attempt_told_again_late_counts_once() -> None:
+    """An answer was lost, the job began anew, and then the old process sent its last step again."""
+    ledger = TrainingLedger()
+    ledger.tell("push", [Step(run="a", step=5, rank=0, attempt="1", tokens=10)], NOW)
+    ledger.tell("push", [Step(run="a", step=6, rank=0, attempt="2", tokens=10)], NOW)
+    assert ledger.tell("push", [Step(run="a", step=5, rank=0, attempt="1", tokens=10)], NOW) == 0
+    assert ledger.tell("push", [Step(run="a", step=6, rank=0, attempt="2", tokens=10)], NOW) == 0
+    assert track(ledger, "push", 0).tokens == 20
+
+
+def test_a_job_that_invents_attempts_costs_no_memory() -> None:
+    """Attempts are remembered up to a limit."""
+    ledger = TrainingLedger()
+    for n in range(100):
+        ledger.tell("push", [Step(run="a", step=n, attempt=str(n))], NOW)
+    assert len(track(ledger, "push").former) == 8
+
+
+def test_each_rank_of_a_node_tells_its_own_gpu() -> None:
+    """What rank 1 tells of itself does not take rank 0's GPU away."""
+    ledger = TrainingLedger()
+    ledger.tell("push", [Facts(run="a", local_ranks={8: 0}), Facts(run="a", local_ranks={9: 1})], 1)
+    (run,) = ledger.runs(NOW)
+    assert run.facts["push"].local_ranks == {8: 0, 9: 1}
+
+
+def test_a_number_of_a_thousand_digits_is_refused_by_name() -> None:
+    """JSON knows no limit for whole numbers; floating point does."""
+    with pytest.raises(ValueError, match=r"^tokens: a number of 3322 bits"):
+        TrainingLedger().tell("push", [Step(run="a", step=1, tokens=10**1000)], NOW)

@@ -13,10 +13,18 @@ from typing import Any, Protocol, runtime_checkable
 from exporter import catalogue as c
 from exporter.derive.derivation import Derivation
 from exporter.derive.memory import Memory
+from exporter.derive.training import boards, efficiency, goodput, progress
+from exporter.derive.training.boards import Boards
+from exporter.derive.training.counts import Counts
+from exporter.derive.training.efficiency import Counter, Efficiency
+from exporter.derive.training.goodput import Goodput
+from exporter.derive.training.progress import Progress
 from exporter.derive.training.run import Run
-from exporter.derive.training.stated import Accelerator, Baseline, Stated, stated_of
-from exporter.samples import Malformed, Metric, Sample, View
+from exporter.derive.training.stated import Baseline, Stated, stated_of
+from exporter.reference.accelerators import Accelerators
+from exporter.samples import Malformed, Sample, View
 from exporter.training import TrackedRun, TrainingLedger
+from exporter.training.ledger import FORGOTTEN
 
 NAME = "training"
 
@@ -61,30 +69,46 @@ class Remembers(Protocol):
         """
 
 
+_MODULES = (progress, efficiency, goodput)
+"""Where parts are."""
+
+
 def training(
     ledger: TrainingLedger,
     wall: Callable[[float], float],
+    count: Counter,
+    *,
     statements: Sequence[Stated] = (),
+    products: Accelerators = Accelerators(()),  # noqa: B008 - it does not change
+    own: Sequence[str] = (),
 ) -> Derivation:
     """Return the derivation over what the ledger keeps.
 
-    `wall` turns a monotonic moment into Unix seconds; `statements` are the operator's.
+    `wall` turns a monotonic moment into Unix seconds; `count` counts the work of a run. What is
+    stated of runs is the operator's, and so are those of the `products` that are named in `own`.
     """
-    parts: tuple[Part, ...] = ()
-    run = _Training(ledger, wall, statements, parts)
+    run = _Training(ledger, wall, statements, _parts(count, products, own))
     return Derivation(
         name=NAME,
         group=c.TRAINING,
-        inputs=INPUTS,
-        outputs=OUTPUTS,
+        inputs=boards.INPUTS,
+        outputs=(
+            *(metric for module in _MODULES for metric in module.OUTPUTS),
+            c.TRAIN_RECORDS_REFUSED_TOTAL,
+        ),
         function=run,
         memory=run.memory,
         restore=run.restore,
     )
 
 
-INPUTS: tuple[Metric, ...] = ()
-OUTPUTS: tuple[Metric, ...] = ()
+def _parts(count: Counter, products: Accelerators, own: Sequence[str]) -> tuple[Part, ...]:
+    """Return the parts in the order in which they are told: where there is a cap, the last go."""
+    return (Progress(), Efficiency(Boards(products), count, products, own), Goodput())
+
+
+_NO_MEMORY = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""What is raised by those who are handed something else than their memory."""
 
 
 class _Training:
@@ -105,17 +129,26 @@ class _Training:
         self._tracked: list[TrackedRun] = []
         self._version = -1
         self._asked = 0.0
+        self._pending: dict[str, Any] = {}
+        self._pending_until = 0.0
 
     def __call__(self, view: View, _memory: Memory, now: float) -> list[Sample]:
         self._look(now)
         for tracked in self._tracked:
-            self._runs[tracked.name].observe(tracked, view, now)
+            self._runs[tracked.name].observe(tracked, now)
+        runs = [run for run in self._runs.values() if not run.gone(now)]
+        going = [run for run in runs if run.goes_on]
         told: list[Sample] = []
         for part in self._parts:
-            for run in self._runs.values():
+            for run in runs:
+                run.is_alone = len(going) == 1
                 told.extend(part(run, view, now))
             if isinstance(part, Sums):
                 told.extend(part.totals(now))
+        told.extend(
+            c.TRAIN_RECORDS_REFUSED_TOTAL(number, reader, reason)
+            for (reader, reason), number in self._ledger.refused().items()
+        )
         return told
 
     def _look(self, now: float) -> None:
@@ -129,28 +162,50 @@ class _Training:
             if tracked.name not in self._runs:
                 stated = stated_of(tracked.name, self._statements)
                 self._runs[tracked.name] = Run(tracked, stated, self._wall)
+                if (piece := self._pending.pop(tracked.name, None)) is not None:
+                    self._runs[tracked.name].restore(piece)
         for name in [name for name in self._runs if name not in names]:
             del self._runs[name]
-            for part in self._parts:
-                if isinstance(part, Forgets):
-                    part.forget(name)
+            self._forget(name)
+        if self._pending and now > self._pending_until:
+            for name in self._pending:
+                self._forget(name)
+            self._pending = {}
+
+    def _forget(self, run: str) -> None:
+        for part in self._parts:
+            if isinstance(part, Forgets):
+                part.forget(run)
 
     def memory(self) -> dict[str, object]:
-        """Return what the parts remember, each by the name of its class."""
-        return {name: one.memory() for name, one in self._remembering()}
+        """Return what runs and parts remember, parts by the name of their class."""
+        runs = {**self._pending, **{name: run.memory() for name, run in self._runs.items()}}
+        return {"runs": runs, **{name: one.memory() for name, one in self._remembering()}}
 
     def restore(self, memory: object, now: float, age: float, _final: bool) -> None:  # noqa: FBT001
         """Hand each its piece. Raises `Malformed` for those that refuse theirs."""
         pieces = memory if isinstance(memory, Mapping) else {}
         refused = [] if pieces else ["no memory of training"]
+        if age <= FORGOTTEN:
+            self._pending_until = now + FORGOTTEN
+            self._take_over(pieces.get("runs"), refused)
         for name, one in self._remembering():
             try:
-                if name in pieces:
+                if name in pieces and age <= FORGOTTEN:
                     one.restore(pieces[name], now, age)
-            except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            except _NO_MEMORY as error:
                 refused.append(f"{name}: {type(error).__name__}: {error}")
         if refused:
             raise Malformed(f"not taken over: {'; '.join(refused)}")
+
+    def _take_over(self, runs: object, refused: list[str]) -> None:
+        """Keep what is remembered of runs until they are heard of; what is nonsense is refused."""
+        for name, piece in runs.items() if isinstance(runs, Mapping) else ():
+            try:
+                Counts().restore(piece)
+                self._pending[str(name)] = piece
+            except _NO_MEMORY as error:
+                refused.append(f"run {name}: {type(error).__name__}: {error}")
 
     def _remembering(self) -> Iterator[tuple[str, Remembers]]:
         for one in self._parts:
@@ -158,4 +213,4 @@ class _Training:
                 yield type(one).__name__, one
 
 
-__all__ = ["NAME", "Accelerator", "Baseline", "Part", "Run", "Stated", "training"]
+__all__ = ["NAME", "Baseline", "Part", "Run", "Stated", "training"]

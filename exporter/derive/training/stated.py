@@ -1,4 +1,4 @@
-"""What the operator says of runs, and of accelerators that no driver describes.
+"""What the operator says of runs.
 
 Runs are known by their names; a statement names them by a pattern. What is stated is believed
 before anything that a reader finds.
@@ -7,21 +7,12 @@ before anything that a reader finds.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Literal, NamedTuple
 
 from exporter.training.records import Facts
-
-
-class Accelerator(NamedTuple):
-    """The peaks of a product: FLOP/s by precision, bytes per second of memory, the peaks' clock."""
-
-    name: str
-    peaks: Mapping[str, float]
-    bandwidth: float | None = None
-    clock: float | None = None
 
 
 class Baseline(NamedTuple):
@@ -41,8 +32,8 @@ class Stated:
 
     `facts` are believed before all others; their `run` counts for nothing. `reporter` tells whether
     this node speaks for the whole run, `None` leaves that to what is found. `gpus` are the indices
-    of this node's GPUs that work on the run, `accelerator` the name of what they are where the
-    driver does not tell.
+    of this node's GPUs that work on the run, `accelerator` the name of the
+    product that they are, where that is not to be left to the driver.
     """
 
     pattern: str = "*"

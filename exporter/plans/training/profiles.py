@@ -1,4 +1,4 @@
-"""Plans for what tells of training runs."""
+"""Plans for profiles and for what is known of collectives."""
 
 from __future__ import annotations
 
@@ -16,18 +16,26 @@ from exporter.sources.nccl import NcclSource
 from exporter.sources.profiles import Bounds, ProfilesSource
 
 
-def training_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
-    """Yield the readers of training runs, and what is derived from them."""
-    yield from _profiles_plan(settings, estate)
-    yield from _nccl_plan(settings, estate)
-
-
-def _profiles_plan(settings: Settings, estate: Estate) -> Iterator[Plan]:
+def profile_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
+    """Yield who reads profiles, where directories are named."""
     wanted = settings.sources.profiles
     if wanted.directories:
         yield Plan(
             "profiles", c.PROFILE, Schedule(wanted.interval, wanted.deadline, wanted.max_series),
             repr(wanted), lambda: _profiles(wanted, estate),
+        )  # fmt: skip
+
+
+def nccl_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
+    """Yield who reads dumps of NCCL Inspector and outputs of tests, where directories are named."""
+    wanted = settings.sources.nccl
+    if wanted.directories:
+        yield Plan(
+            "nccl", c.NCCL, Schedule(wanted.interval, wanted.deadline, wanted.max_series),
+            repr(wanted),
+            lambda: NcclSource(
+                _folder(wanted.directories), estate.clock, max_age=wanted.max_age
+            ),
         )  # fmt: skip
 
 
@@ -41,18 +49,6 @@ def _profiles(wanted: ProfilesSettings, estate: Estate) -> ProfilesSource:
         _folder(wanted.directories), estate.training, begin, estate.clock,
         Bounds(wanted.max_size, wanted.max_expanded, wanted.max_age, wanted.memory),
     )  # fmt: skip
-
-
-def _nccl_plan(settings: Settings, estate: Estate) -> Iterator[Plan]:
-    wanted = settings.sources.nccl
-    if wanted.directories:
-        yield Plan(
-            "nccl", c.NCCL, Schedule(wanted.interval, wanted.deadline, wanted.max_series),
-            repr(wanted),
-            lambda: NcclSource(
-                _folder(wanted.directories), estate.clock, max_age=wanted.max_age
-            ),
-        )  # fmt: skip
 
 
 def _folder(directories: Iterable[DirectorySettings]) -> Folder:
