@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from tests.test_daemon import Daemon, Start, start
-from tests.trace_truth import events_of, scenario, text_of, truth_of, write
+from tests.trace_truth import events_of, scenario, truth_of, write
 
 __all__ = ["start"]  # the fixture
 
@@ -45,7 +45,7 @@ def test_a_file_is_dropped_and_metrics_appear(daemon: Daemon, tmp_path: Path) ->
     daemon.wait_for("/-/ready", lambda status, _: status == 200)
     run = tmp_path / "drop" / "llama"
     run.mkdir()
-    (run / "cut.json.gz").write_bytes(gzip.compress(text_of([]).encode())[:-30])
+    (run / "bad.json.gz").write_bytes(gzip.compress(b"no trace"))
     failed = 'train_profile_files_total{outcome="failed"}'
     daemon.wait_for("/metrics", lambda _, page: f"{failed} 1" in page)
     found = scenario(1)
@@ -66,7 +66,7 @@ def test_a_file_is_dropped_and_metrics_appear(daemon: Daemon, tmp_path: Path) ->
 def test_a_child_that_is_killed_leaves_the_daemon_alone(daemon: Daemon, tmp_path: Path) -> None:
     """As the kernel does it when memory is short; the next file is read."""
     large = tmp_path / "drop" / "large.json"
-    write(large, events_of(scenario(1), cpu=150_000))
+    write(large, events_of(scenario(1), cpu=50_000))
     os.kill(child_of(daemon).pid, signal.SIGKILL)
     failed = 'train_profile_files_total{outcome="failed"}'
     daemon.wait_for("/metrics", lambda _, page: f"{failed} 1" in page)
@@ -77,7 +77,7 @@ def test_a_child_that_is_killed_leaves_the_daemon_alone(daemon: Daemon, tmp_path
 
 def test_the_end_of_the_daemon_is_the_end_of_its_child(daemon: Daemon, tmp_path: Path) -> None:
     """It is not waited for, and does not go on alone."""
-    write(tmp_path / "drop" / "large.json", events_of(scenario(1), cpu=150_000))
+    write(tmp_path / "drop" / "large.json", events_of(scenario(1), cpu=50_000))
     child = child_of(daemon)
     code, seconds = daemon.stop()
     assert code == 0

@@ -36,6 +36,10 @@ _DULL = re.compile(
 _NEXT = "\n  },\n  {"
 
 
+class Truncated(Malformed):
+    """The text ends before the trace does: it is cut off, or still being written."""
+
+
 class Event(NamedTuple):
     """An interval on the GPU or of the host, in nanoseconds since the file's own beginning.
 
@@ -87,8 +91,8 @@ class Trace:
     def events(self) -> Iterator[Event]:
         """Yield what is of interest, in the order of the file.
 
-        Raises `Malformed` where the text is no trace, ends in its middle, or holds an event that is
-        longer than any should be.
+        Raises `Truncated` where the text ends in the middle, `Malformed` where it is no trace, or
+        holds an event that is longer than any should be.
         """
         opening = self._peek()
         if opening == "[":  # events alone; Chrome's format allows that
@@ -128,7 +132,7 @@ class Trace:
         """Tell whether another member follows; step over the comma or the end."""
         char = self._peek()
         if char == "":
-            raise Malformed("ends in the middle")
+            raise Truncated("ends in the middle")
         if char not in (",", closing):
             raise Malformed(f"',' or {closing!r} is wanted, not {char!r}")
         self._at += 1
@@ -205,7 +209,7 @@ class Trace:
                 )
             # As much again: what is long is not parsed over and over.
             if not self._more(left) and problem:
-                raise Malformed(f"no JSON, or it ends in the middle: {problem}")
+                raise Truncated(f"no JSON, or it ends in the middle: {problem}")
 
     def _more(self, least: int = 1) -> bool:
         """Take the next pieces, of so many characters at least; False if there are none."""

@@ -16,7 +16,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from exporter.formats.kineto import Event, Trace
+from exporter.formats.kineto import Event, Trace, Truncated
 from exporter.profiling.nsys import read_export
 from exporter.profiling.patterns import pattern_of
 from exporter.profiling.timeline import Gpu, Summary, Timeline, Total
@@ -143,7 +143,7 @@ class _File:
                     raise Malformed(f"more than {max_expanded} bytes when unpacked")
                 yield piece
         except EOFError:
-            raise Malformed("ends in the middle of what was compressed") from None
+            raise Truncated("ends in the middle of what was compressed") from None
         except (zlib.error, gzip.BadGzipFile) as error:
             raise Malformed(f"cannot be unpacked: {error}") from None
 

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, Protocol
 from exporter import catalogue as c
 from exporter.clock import Clock
 from exporter.formats import nsys_stats
+from exporter.formats.kineto import Truncated
 from exporter.profiling.folder import Folder, Found, State, clean
 from exporter.profiling.kernels import CLASSES, class_of, short
 from exporter.profiling.patterns import PATTERNS, pattern_of_sums
@@ -119,6 +120,7 @@ class ProfilesSource:
         self._bounds = bounds
         self._work: _Work | None = None
         self._done: dict[str, State] = {}
+        self._cut: dict[str, State] = {}
         self._shown: dict[tuple[str, str], _Shown] = {}
         self._sums: dict[str, dict[str, list[nsys_stats.Row]]] = {}
         self._outcomes = dict.fromkeys(("read", "no_kernels", "failed"), 0)
@@ -171,11 +173,13 @@ class ProfilesSource:
 
     def _is_whole(self, found: Found) -> bool:
         """Tell whether a file may be read: plain JSON ends with a bracket, or is given up on."""
-        if found.state.size == 0:
+        if found.state.size == 0 or (
+            self._cut.get(found.path) == found.state and self._is_young(found)
+        ):
             return False
         if not found.name.lower().endswith(".json"):
             return True
-        if self._clock.time() - found.state.written / 1e9 > _PATIENCE:
+        if not self._is_young(found):
             return True
         try:
             fd = os.open(found.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -189,9 +193,14 @@ class ProfilesSource:
             os.close(fd)
         return end.rstrip()[-1:] in (b"}", b"]")
 
+    def _is_young(self, found: Found) -> bool:
+        """Tell whether somebody may still be writing, for all that is known."""
+        return self._clock.time() - found.state.written / 1e9 <= _PATIENCE
+
     def _forget(self, there: set[str]) -> None:
         """Forget what was done to files that are gone, and what is too old to be shown."""
         self._done = {path: state for path, state in self._done.items() if path in there}
+        self._cut = {path: state for path, state in self._cut.items() if path in there}
         oldest = self._clock.time() - self._bounds.max_age
         self._shown = {key: one for key, one in self._shown.items() if one.written >= oldest}
 
@@ -212,6 +221,9 @@ class ProfilesSource:
             told = self._work.errand.poll()
         except (OSError, ValueError, SourceError) as error:
             self._work = None
+            if str(error).startswith(f"{Truncated.__name__}:") and self._is_young(found):
+                self._cut[found.path] = found.state
+                return
             yield self._failed(found, reason_of(error), str(error))
             return
         if told is None:

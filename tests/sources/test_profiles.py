@@ -155,6 +155,25 @@ def test_a_half_written_trace_waits_for_its_end(desk: Desk) -> None:
     assert desk.outcomes() == (1, 0, 0)
 
 
+@pytest.mark.parametrize("name", ["x.pt.trace.json", "x.pt.trace.json.gz"])
+def test_a_half_that_looks_whole_waits_too(desk: Desk, name: str) -> None:
+    """Packed, or cut behind an event's bracket: it is tried, and no failure while it is young."""
+    path = desk.directory / name
+    write(path, events_of(scenario(1)))
+    whole = path.read_bytes()
+    half = whole[: whole.rindex(b"}", 0, len(whole) // 2) + 1]
+    path.write_bytes(half)
+    desk.read()
+    desk.read()
+    while desk.source._work is not None:
+        desk.read()
+    desk.settle(waiting=1)
+    assert (desk.faults, len(desk.errands)) == ([], 1)
+    path.write_bytes(whole)
+    desk.settle()
+    assert desk.outcomes() == (1, 0, 0)
+
+
 def test_a_half_that_nobody_goes_on_with_is_told(desk: Desk) -> None:
     """After ten minutes its writer has died."""
     path = desk.directory / "x.pt.trace.json"
@@ -186,6 +205,7 @@ def test_files_that_are_no_traces_are_told_once_and_the_good_one_is_read(desk: D
     }
     for name, content in bad.items():
         (folder / name).write_bytes(content)
+        os.utime(folder / name, (time.time() - 700,) * 2)  # nobody goes on writing
     put(folder / "good.pt.trace.json", 4)
     desk.settle()
     assert sorted(Path(fault.part).name for fault in desk.faults) == sorted(bad)
