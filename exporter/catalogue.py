@@ -1728,6 +1728,13 @@ TRAIN_PROFILE_MEMORY_PEAK_BYTES = Metric(
     " the profiler recorded memory.",
     (*_RANK, "kind"), PROFILE, "bytes", "experimental",
 )  # fmt: skip
+TRAIN_PROFILE_OPERATOR_ALLOCATED_BYTES = Metric(
+    "train_profile_operator_allocated_bytes", "gauge",
+    "Memory (gpu, or host where none of a GPU was recorded) that the operators which took most"
+    " have allocated themselves, in sum; not what they held at once. Only where the profiler"
+    " recorded memory.",
+    (*_RANK, "operator", "memory"), PROFILE, "bytes", "experimental",
+)  # fmt: skip
 TRAIN_PROFILE_PATTERN = Metric(
     "train_profile_pattern", "gauge",
     "1 for the picture that the timeline shows, 0 for the others: normal, memory,"

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from exporter.samples import Malformed
 
+_OPERATORS = ("cpu_op", "user_annotation")
 LONGEST_EVENT = 8 << 20
 """The most characters that an event, or a value beside the events, may have."""
 
@@ -43,9 +44,10 @@ class Truncated(Malformed):
 class Event(NamedTuple):
     """An interval on the GPU or of the host, in nanoseconds since the file's own beginning.
 
-    `kind` is kernel, copy, call (of the GPU's library), step, or memory (of the allocator: then
-    `end` is meaningless, and `size` is what is allocated in all, `reserved` what is reserved).
-    `link` joins a call with what it launched. `copy` names begin with Memcpy or Memset.
+    `kind` is kernel, copy, call (of the GPU's library), step, or memory: what an allocator did on
+    `device` (-1: the host). It took (or returned) `change` bytes; after it `size` are allocated in
+    all, and `reserved` held. `link` joins a call with what it launched. An `operator` is what
+    PyTorch or the job calls a stretch of work; `thread` did it.
     """
 
     kind: str
@@ -56,8 +58,11 @@ class Event(NamedTuple):
     link: int = 0
     size: int = 0
     reserved: int = 0
+    change: int = 0
+    thread: str = ""
 
 
+HOST = -1
 _KINDS = {
     "kernel": "kernel", "Kernel": "kernel", "gpu_memcpy": "copy", "Memcpy": "copy",
     "gpu_memset": "copy", "Memset": "copy", "cuda_runtime": "call", "cuda_driver": "call",
@@ -70,12 +75,16 @@ _KINDS = {
 class Trace:
     """Reads a trace from pieces of its text. After `events` has ended, the rest is known.
 
+    With `operators`, only those are yielded; else all but those, which is quicker.
+
     `rank` and `world_size` are of `distributedInfo`, `device` the GPU's name, `base` the Unix time
     in nanoseconds from which times count (0: they are Unix time themselves). `number` is how many
     events there were of all kinds.
     """
 
-    def __init__(self, pieces: Iterable[bytes]) -> None:
+    def __init__(self, pieces: Iterable[bytes], *, operators: bool = False) -> None:
+        self._read_event = read_operator if operators else read_event
+        self._dull = None if operators else _DULL
         self.rank: int | None = None
         self.world_size: int | None = None
         self.device: str | None = None
@@ -153,7 +162,7 @@ class Trace:
             event = self._value()
             if not isinstance(event, dict):
                 raise Malformed("an event is wanted")
-            if (found := read_event(event)) is not None:
+            if (found := self._read_event(event)) is not None:
                 yield found
             if not self._goes_on("]"):
                 return
@@ -163,8 +172,10 @@ class Trace:
 
         A line's end cannot stand within a text, so that an event's end is found without parsing.
         """
+        if self._dull is None:
+            return
         text, at = self._text, self._at
-        dull, find = _DULL.match, text.find
+        dull, find = self._dull.match, text.find
         if text[at : at + 4] == "\n  {":
             at += 3
         elif text[max(0, at - 3) : at] != "\n  ":
@@ -259,7 +270,7 @@ def read_event(event: dict[str, Any]) -> Event | None:
     args = event.get("args")
     known: dict[str, Any] = args if isinstance(args, dict) else {}
     if kind == "memory":
-        return _memory(name, known)
+        return _memory(event, name, known)
     if event.get("ph") != "X" or (kind == "step" and not name.startswith("ProfilerStep#")):
         return None
     start = nanoseconds(event.get("ts"), name)
@@ -274,14 +285,32 @@ def read_event(event: dict[str, Any]) -> Event | None:
     )  # fmt: skip
 
 
-def _memory(name: str, args: dict[str, Any]) -> Event | None:
-    """Return the state of the GPU's allocator; the host's (device type 0) is of no interest."""
-    if name != "[memory]" or args.get("Device Type") != 1:
+def _memory(event: dict[str, Any], name: str, args: dict[str, Any]) -> Event | None:
+    """Return what an allocator did, on the host (device type 0) or the GPU (1)."""
+    kind, change = args.get("Device Type"), args.get("Bytes")
+    if name != "[memory]" or kind not in (0, 1) or not isinstance(change, int):
         return None
-    total, reserved = whole(args.get("Total Allocated")), whole(args.get("Total Reserved"))
     return Event(
-        "memory", name, 0, 0, whole(args.get("Device Id")) or 0, 0, total or 0, reserved or 0
-    )
+        "memory", name, nanoseconds(event.get("ts"), name), 0,
+        device=HOST if kind == 0 else whole(args.get("Device Id")) or 0,
+        size=whole(args.get("Total Allocated")) or 0,
+        reserved=whole(args.get("Total Reserved")) or 0,
+        change=max(-(1 << 60), min(change, 1 << 60)), thread=_thread(event),
+    )  # fmt: skip
+
+
+def read_operator(event: dict[str, Any]) -> Event | None:
+    """Return an operator, or `None` for any other event. Raises `Malformed`."""
+    name = event.get("name")
+    if event.get("cat") not in _OPERATORS or not isinstance(name, str) or event.get("ph") != "X":
+        return None
+    start = nanoseconds(event.get("ts"), name)
+    end = start + nanoseconds(event.get("dur", 0), name)
+    return Event("operator", name[:_LONGEST_NAME], start, end, thread=_thread(event))
+
+
+def _thread(event: dict[str, Any]) -> str:
+    return str(event.get("tid"))[:32]
 
 
 def nanoseconds(value: object, name: str) -> int:

@@ -11,12 +11,13 @@ import io
 import os
 import stat
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from exporter.formats.kineto import Event, Trace, Truncated
+from exporter.formats.kineto import HOST, Event, Trace, Truncated
+from exporter.profiling.memory import Allocations
 from exporter.profiling.nsys import read_export
 from exporter.profiling.patterns import pattern_of
 from exporter.profiling.timeline import Gpu, Summary, Timeline, Total
@@ -29,12 +30,14 @@ BASE = 48 << 20
 PER_INTERVAL = 64
 
 
-class _Kept(NamedTuple):
-    """What a trace tells beside its timeline."""
+class Kept(NamedTuple):
+    """What a trace tells beside its timeline: steps, and of the GPU's memory the most at once."""
 
     steps: int
     allocated: int
     reserved: int
+    on_gpu: Allocations
+    on_host: Allocations
 
 
 def read_profile(path: str, inside: str, memory: int, max_expanded: int) -> dict[str, Any]:
@@ -45,7 +48,7 @@ def read_profile(path: str, inside: str, memory: int, max_expanded: int) -> dict
 
     Raises `Malformed`, `OSError`, and `Crowded` for more intervals than there is room for.
     """
-    room = max(1000, (memory - BASE) // PER_INTERVAL)
+    room = max(1000, (memory - BASE) // PER_INTERVAL * 3 // 4)
     with closing(_File(path)) as file:
         file.check(inside)
         if file.head.startswith(b"SQLite format 3\0"):
@@ -53,26 +56,44 @@ def read_profile(path: str, inside: str, memory: int, max_expanded: int) -> dict
             about = read_export(file.uri, timeline)
             told = _told("nsys", timeline.summary(), about)
         else:
-            told = _read_trace(file.pieces(max_expanded), Timeline(room))
+            told = _read_trace(lambda: file.pieces(max_expanded), Timeline(room), room // 4)
         file.check_unchanged()
     return told
 
 
-def _read_trace(pieces: Iterator[bytes], timeline: Timeline) -> dict[str, Any]:
-    trace = Trace(pieces)
-    kept = fill(timeline, trace.events())
-    about = {
+def _read_trace(
+    open_: Callable[[], Iterator[bytes]], timeline: Timeline, allocations_room: int
+) -> dict[str, Any]:
+    trace = Trace(open_())
+    kept = fill(timeline, trace.events(), allocations_room)
+    about: dict[str, Any] = {
         "rank": trace.rank, "world_size": trace.world_size, "device": trace.device,
         "steps": kept.steps, "events": trace.number,
         "allocated": kept.allocated, "reserved": kept.reserved, "base": trace.base,
     }  # fmt: skip
+    for where, allocations in (("gpu", kept.on_gpu), ("host", kept.on_host)):
+        if allocations:
+            about["operators"] = _operators(open_(), allocations)
+            about["memory"] = where
+            break
     return _told("kineto", timeline.summary(), about)
 
 
-def fill(timeline: Timeline, events: Iterator[Event]) -> _Kept:
+def _operators(pieces: Iterator[bytes], allocations: Allocations) -> dict[str, Total]:
+    """Return which operators allocated most; reads the trace a second time."""
+    if not allocations.crowded:
+        for event in Trace(pieces, operators=True).events():
+            allocations.operator(event.thread, event.start, event.end, event.name)
+    totals = {name[:96]: total for name, total in allocations.totals().items()}
+    ranked = sorted(totals.items(), key=lambda one: -one[1].bytes)
+    return dict(ranked[:_TOP])
+
+
+def fill(timeline: Timeline, events: Iterator[Event], room: int = 1_000_000) -> Kept:
     """Put the events of a trace onto a timeline; return what else they tell."""
     steps, allocated, reserved = 0, 0, 0
-    for kind, name, start, end, device, link, size, more in events:
+    on_gpu, on_host = Allocations(room), Allocations(room)
+    for kind, name, start, end, device, link, size, held, change, thread in events:
         if kind == "kernel":
             timeline.kernel(Gpu(0, device), start, end, name, link)
         elif kind == "call":
@@ -83,8 +104,11 @@ def fill(timeline: Timeline, events: Iterator[Event]) -> _Kept:
             steps += 1
             timeline.cover(start, end)
         else:
-            allocated, reserved = max(allocated, size), max(reserved, more)
-    return _Kept(steps, allocated, reserved)
+            if device != HOST:
+                allocated, reserved = max(allocated, size), max(reserved, held)
+            if change > 0:
+                (on_host if device == HOST else on_gpu).add(thread, start, change)
+    return Kept(steps, allocated, reserved, on_gpu, on_host)
 
 
 def _told(kind: str, summary: Summary | None, about: dict[str, Any]) -> dict[str, Any]:
@@ -132,6 +156,7 @@ class _File:
 
     def pieces(self, max_expanded: int) -> Iterator[bytes]:
         """Yield the content, unpacked. Raises `Malformed` for what cannot be, or is too much."""
+        os.lseek(self._fd, 0, os.SEEK_SET)
         raw = io.FileIO(self._fd, closefd=False)
         packed = self.head.startswith(b"\x1f\x8b")
         stream: Any = gzip.GzipFile(fileobj=raw, mode="rb") if packed else raw

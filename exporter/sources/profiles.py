@@ -344,6 +344,9 @@ def _samples(labels: tuple[str, str], wall: float, told: Mapping[str, Any]) -> I
     for kind in ("allocated", "reserved"):
         if told.get(kind):
             yield c.TRAIN_PROFILE_MEMORY_PEAK_BYTES(told[kind], *labels, kind)
+    for operator, (_, _, size) in list(told.get("operators", {}).items())[:TOP]:
+        labelled = (*labels, operator, told["memory"])
+        yield c.TRAIN_PROFILE_OPERATOR_ALLOCATED_BYTES(size, *labelled)
     summary = told.get("summary")
     yield c.TRAIN_PROFILE_KERNELS(0 if summary is None else summary["kernels"], *labels)
     if summary is None:

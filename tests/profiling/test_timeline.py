@@ -6,11 +6,27 @@ import dataclasses
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from exporter.formats.kineto import Trace
 from exporter.profiling.reading import fill
 from exporter.profiling.timeline import Crowded, Gpu, Summary, Timeline
-from tests.trace_truth import Truth, events_of, scenario, text_of, truth_of
+from tests.trace_truth import (
+    ADD,
+    COPY,
+    FLASH,
+    GEMM,
+    NCCL,
+    NORM,
+    ODD,
+    Interval,
+    Truth,
+    events_of,
+    scenario,
+    text_of,
+    truth_of,
+)
 
 
 def summary_of(text: str, piece: int = 1 << 16) -> Summary:
@@ -54,6 +70,25 @@ def test_idle_time_at_the_edges_of_the_steps_counts() -> None:
     steps = [(1, 20_000), (20_000, 55_000)]
     text = text_of(events_of(found, steps))
     compare(summary_of(text), truth_of(found, (1, 55_000)))
+
+
+ANY = st.builds(
+    lambda name, start, length, ahead: Interval(name, start, start + length, 7, start - ahead),
+    st.sampled_from((GEMM, FLASH, NORM, ADD, ODD, NCCL, COPY)),
+    st.integers(50, 300), st.integers(1, 60), st.integers(0, 40),
+)  # fmt: skip
+
+
+@given(st.lists(ANY, min_size=1, max_size=30))
+def test_any_intervals_give_the_truth(found: list[Interval]) -> None:
+    """Equal ones, touching ones, all at once."""
+    truth = truth_of(found)
+    if not truth.kernels:
+        return
+    summary = summary_of(json.dumps(events_of(found)))
+    names = ("matmul", "memory_bound", "exposed", "copies", "idle", "communication", "starved")
+    told = {name: round(getattr(summary, name) * 1e6, 3) for name in names}
+    assert told == {name: getattr(truth, name) for name in names}
 
 
 def test_times_far_from_their_base_lose_nothing() -> None:

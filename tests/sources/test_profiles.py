@@ -143,6 +143,17 @@ def test_a_trace_of_a_cpu_alone_has_no_kernels_and_no_overlap(desk: Desk) -> Non
     assert desk.profiles(desk.directory.name) == {}
 
 
+def test_operators_that_took_memory_are_told(desk: Desk) -> None:
+    """A recorded trace with memory; nine products took 491520 bytes."""
+    name = "cpu-memory.pt.trace.json.gz"
+    (desk.directory / name).write_bytes((EXCERPT.parent / name).read_bytes())
+    desk.settle()
+    labels = (desk.directory.name, "", "aten::mm", "host")
+    assert desk.value(c.TRAIN_PROFILE_OPERATOR_ALLOCATED_BYTES, *labels) == 491520
+    told = [one for one in desk.samples if one[0] is c.TRAIN_PROFILE_OPERATOR_ALLOCATED_BYTES]
+    assert len(told) == 10
+
+
 def test_a_half_written_trace_waits_for_its_end(desk: Desk) -> None:
     """The profiler writes for minutes, with pauses."""
     text = text_of(events_of(scenario(1)))
@@ -242,7 +253,7 @@ def test_more_kernels_than_the_memory_is_for_are_told_and_the_daemon_goes_on(
     desk = Desk(tmp_path, Bounds(memory=64 << 20))
     desk.settle()
     assert [Path(fault.part).name for fault in desk.faults] == ["large.pt.trace.json"]
-    assert "more than 262144 kernels" in desk.faults[0].detail
+    assert "more than 196608 kernels" in desk.faults[0].detail
     assert desk.outcomes() == (1, 0, 1)
 
 
