@@ -37,10 +37,13 @@ QUANTIZED: Mapping[str, Config] = {
 """Endings of names that say how weights are stored, as in the repositories that use them."""
 
 _LATENT = ("deepseek_v2", "deepseek_v3", "kimi_k2")
-_LLAMAS = ("llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "gemma", "gpt_oss")
+_LLAMAS = (
+    "llama", "mistral", "mixtral", "phi3", "smollm3", "qwen2", "qwen3", "qwen3_moe", "gemma",
+    "gpt_oss",
+)  # fmt: skip
 _GEMMAS = ("gemma2", "gemma3", "gemma3_text")
-_GPTS = ("gpt2", "gpt_neox", "mpt", "opt")
-FAMILIES = (*_LLAMAS, *_GEMMAS, *_LATENT, *_GPTS)
+_TRANSLATED = ("gpt2", "gpt_neox", "mpt", "opt", "olmo2", "starcoder2", "qwen2_moe")
+FAMILIES = (*_LLAMAS, *_GEMMAS, *_LATENT, *_TRANSLATED)
 """The `model_type` of the models whose weights and operations can be counted."""
 
 _STATES, _LINEAR, _SPARSE = "state-space layers", "linear attention", "sparse attention"
@@ -154,6 +157,11 @@ class ModelShape:
         """Return the parameters that a token meets, embedding, norms and biases included."""
         unmet = (self.experts - self.chosen) * self.expert_layers
         return self.parameters - self.balance - unmet * (self.expert + self.expert_small)
+
+    @property
+    def unembedded(self) -> int:
+        """Return those without an input embedding that is not the head too."""
+        return self.active_parameters - self.lookup
 
     @property
     def stored_bytes(self) -> float:
@@ -310,7 +318,7 @@ def read_config(config: Config, name: str = "", cache_dtype: str = "auto") -> Mo
     _refuse_uncounted(facts, family)
     if family not in FAMILIES:
         raise ValueError(f"model_type: {family!r} is none of {', '.join(FAMILIES)}")
-    if family in _GPTS:
+    if family in _TRANSLATED:
         facts, family = _Facts({**facts.values, **_translated(facts, family)}), GENERIC
     shape = _count(facts, family, name)
     shape = _stored(shape, facts)
@@ -372,7 +380,7 @@ def read_generic(values: Config, name: str = "") -> ModelShape:
     linear layers), `qkv_biases`, `norm_size` (vectors in a norm: 2 with a bias), `query_norms`
     (widths of the norms of queries and keys, together), `sinks`, `positions` (learned ones),
     `expert_layers` (how many layers have experts), `shared_size` (width of the experts that every
-    token meets, together), `router_biases`, `balances` (biases for
+    token meets, together), `shared_gate`, `router_biases`, `balances` (biases for
     experts that are not learned). Raises `ValueError` with the key, as `read_config`.
     """
     facts = _Facts(values)
@@ -393,51 +401,83 @@ def _refuse_uncounted(facts: _Facts, family: str) -> None:
 
 
 def _translated(facts: _Facts, family: str) -> Config:
-    """Return the config of a model in the manner of GPT in the words of `read_generic`."""
-    hidden = facts.size({"gpt2": "n_embd", "mpt": "d_model"}.get(family, "hidden_size"))
-    gpt2, neox = family == "gpt2", family == "gpt_neox"
-    told: dict[str, Any] = {
+    """Return the config of a model in the words of `read_generic`."""
+    match family:
+        case "gpt2":
+            return _gpt2(facts)
+        case "mpt":
+            return _mpt(facts)
+        case "opt":
+            return _opt(facts)
+        case "gpt_neox":
+            return _gpt(tied=facts.flag("tie_word_embeddings"))
+        case "olmo2":
+            heads = facts.size("num_attention_heads")
+            size = facts.size("hidden_size") // heads
+            groups = facts.size("num_key_value_heads", heads)
+            return {"query_norms": size * (heads + groups)}
+        case "starcoder2":
+            tied = facts.flag("tie_word_embeddings", default=True)
+            biased = facts.flag("use_bias", default=True)
+            kinds = ["sliding_attention"] * facts.layers
+            return _gpt(tied=tied, biased=biased) | {"norm_size": 2, "layer_types": kinds}
+    if facts.flag("use_sliding_window"):
+        raise ValueError("use_sliding_window: cannot be counted for qwen2_moe")
+    shared = facts.number("shared_expert_intermediate_size", 0)
+    return {
+        "qkv_biases": True, "shared_size": shared, "shared_gate": shared > 0,
+        "sliding_window": None,
+    }  # fmt: skip
+
+
+def _gpt(*, tied: bool, biased: bool = True) -> dict[str, Any]:
+    """Return what models in the manner of GPT have in common."""
+    norm = 2 if biased else 1
+    return {"norm_size": norm, "gated": False, "biases": biased, "tie_word_embeddings": tied}
+
+
+def _gpt2(facts: _Facts) -> Config:
+    hidden = facts.size("n_embd")
+    return _gpt(tied=facts.flag("tie_word_embeddings", default=True)) | {
         "hidden_size": hidden,
-        "norm_size": 2,
-        "gated": False,
-        "biases": True,
-        "tie_word_embeddings": facts.flag("tie_word_embeddings", default=not neox),
+        "num_hidden_layers": facts.values.get("n_layer"),
+        "num_attention_heads": facts.values.get("n_head"),
+        "intermediate_size": facts.size("n_inner", 4 * hidden),
+        "positions": facts.number("n_positions", 1024),
     }
-    if gpt2:
-        told |= {
-            "num_hidden_layers": facts.values.get("n_layer"),
-            "num_attention_heads": facts.values.get("n_head"),
-            "intermediate_size": facts.size("n_inner", 4 * hidden),
-            "positions": facts.number("n_positions", 1024),
-        }
-    if family == "opt":
-        if facts.number("word_embed_proj_dim", hidden) != hidden:
-            raise ValueError("word_embed_proj_dim: only hidden_size can be counted")
-        told |= {
-            "intermediate_size": facts.size("ffn_dim"),
-            "positions": facts.number("max_position_embeddings", 2048) + 2,
-        }
-    if family == "mpt":
-        attention = _optional(facts.values, "attn_config")
-        told |= {
-            "num_hidden_layers": facts.values.get("n_layers"),
-            "num_attention_heads": facts.values.get("n_heads"),
-            "num_key_value_heads": attention.get("kv_n_heads"),
-            "intermediate_size": facts.size("expansion_ratio", 4) * hidden,
-            "biases": not facts.flag("no_bias"),
-            "norm_size": 1 if facts.flag("no_bias") else 2,
-            "positions": facts.number("max_seq_len", 2048)
-            if facts.flag("learned_pos_emb", default=True)
-            else 0,
-        }
-    return told
+
+
+def _opt(facts: _Facts) -> Config:
+    hidden = facts.size("hidden_size")
+    if facts.number("word_embed_proj_dim", hidden) != hidden:
+        raise ValueError("word_embed_proj_dim: only hidden_size can be counted")
+    return _gpt(tied=facts.flag("tie_word_embeddings", default=True)) | {
+        "intermediate_size": facts.size("ffn_dim"),
+        "positions": facts.number("max_position_embeddings", 2048) + 2,
+    }
+
+
+def _mpt(facts: _Facts) -> Config:
+    hidden, attention = facts.size("d_model"), _optional(facts.values, "attn_config")
+    tied = facts.flag("tie_word_embeddings", default=True)
+    learned = facts.flag("learned_pos_emb", default=True)
+    return _gpt(tied=tied, biased=not facts.flag("no_bias")) | {
+        "hidden_size": hidden,
+        "num_hidden_layers": facts.values.get("n_layers"),
+        "num_attention_heads": facts.values.get("n_heads"),
+        "num_key_value_heads": attention.get("kv_n_heads"),
+        "intermediate_size": facts.size("expansion_ratio", 4) * hidden,
+        "positions": facts.number("max_seq_len", 2048) if learned else 0,
+    }
 
 
 def _count(facts: _Facts, family: str, name: str) -> ModelShape:
     """Return the shape with the numbers of weights, as if all were stored in 16 bits."""
     hidden, layers = facts.size("hidden_size"), facts.layers
     vocabulary = facts.size("vocab_size") * hidden
-    tied = facts.flag("tie_word_embeddings", default=family.startswith("gemma"))
+    tied = facts.flag(
+        "tie_word_embeddings", default=family.startswith("gemma") or family == "smollm3"
+    )
     generic = family == GENERIC
     latent = family in _LATENT or (generic and facts.flag("latent"))
     attention = _latent(facts, family) if latent else _grouped(facts, family)
@@ -445,7 +485,8 @@ def _count(facts: _Facts, family: str, name: str) -> ModelShape:
     experts = _experts(facts, family, gates)
     sparse = experts.layers
     dense = gates * hidden * facts.size("intermediate_size")
-    router = experts.number * hidden
+    gate = generic and sparse > 0 and facts.flag("shared_gate")
+    router = (experts.number + gate) * hidden
     norm = facts.number("norm_size", 1, least=1, most=2) if generic else 1
     biased = generic and facts.flag("biases")
     wide = facts.size("intermediate_size")
@@ -623,7 +664,7 @@ def _windowed(facts: _Facts, family: str, layers: int) -> int:
         return max(0, layers - facts.number("max_window_layers", layers))
     if family == "gpt_oss":
         return (layers + 1) // 2
-    return layers if family in ("mistral", "mixtral") else 0
+    return layers if family in ("mistral", "mixtral", "phi3") else 0
 
 
 def _refuse_kinds(kinds: list[Any]) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import re
+from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +22,7 @@ from exporter.derive.flops import (
 from exporter.reference.megatron import read_arguments
 from exporter.reference.models import load, read_config
 from exporter.training.records import Facts
-from tests.derive.published import MODELS
+from tests.derive.published import MODELS, ROWS, unreproduced
 
 TABLE = load()
 OURS = {
@@ -57,9 +60,7 @@ def test_parameters_are_counted_exactly(name: str) -> None:
     shape, right = read_config(MODELS[name]["config"]), MODELS[name]["expected"]
     assert shape.parameters == right["total_params"]
     assert shape.active_parameters == right["active_params"]
-    assert (
-        shape.active_parameters - shape.lookup == right["active_params_excluding_input_embedding"]
-    )
+    assert shape.unembedded == right["active_params_excluding_input_embedding"]
     assert shape.head == right["input_embedding_params"]
     assert shape.router == right["router_params"]
     assert shape.active == right["matmul_params_per_token_incl_lm_head"]
@@ -74,9 +75,7 @@ def test_flops_are_those_that_others_counted_at_every_length(name: str) -> None:
         assert {key: token_flops(task, OURS[key]) for key in figures} == figures
 
 
-@pytest.mark.parametrize(
-    ("config", "parameters"),
-    [
+PUBLISHED: list[tuple[dict[str, Any], int]] = [
         # As their papers or model cards print them to the last digit.
         ({"model_type": "gpt2", "n_embd": 768, "n_layer": 12, "n_head": 12, "vocab_size": 50257},
          124_439_808),
@@ -90,13 +89,39 @@ def test_flops_are_those_that_others_counted_at_every_length(name: str) -> None:
         ({"model_type": "opt", "hidden_size": 768, "num_hidden_layers": 12, "vocab_size": 50272,
           "num_attention_heads": 12, "ffn_dim": 3072, "max_position_embeddings": 2048},
          125_239_296),
-    ],
-    ids=["gpt2", "gpt2-xl", "pythia-70m", "pythia-6.9b", "opt-125m"],
-)  # fmt: skip
-def test_models_in_the_manner_of_gpt_have_their_published_parameters(
+        ({"model_type": "phi3", "vocab_size": 32064, "hidden_size": 3072, "num_hidden_layers": 32,
+          "intermediate_size": 8192, "num_attention_heads": 32, "sliding_window": 2047},
+         3_821_079_552),
+        ({"model_type": "smollm3", "vocab_size": 128256, "hidden_size": 2048,
+          "intermediate_size": 11008, "num_hidden_layers": 36, "num_attention_heads": 16,
+          "num_key_value_heads": 4}, 3_075_098_624),
+        ({"model_type": "olmo2", "vocab_size": 100352, "hidden_size": 4096, "num_hidden_layers": 32,
+          "intermediate_size": 11008, "num_attention_heads": 32}, 7_298_617_344),
+        ({"model_type": "starcoder2", "vocab_size": 49152, "hidden_size": 3072,
+          "intermediate_size": 12288, "num_hidden_layers": 30, "num_attention_heads": 24,
+          "num_key_value_heads": 2, "sliding_window": 4096}, 3_030_371_328),
+        ({"model_type": "qwen2_moe", "vocab_size": 151936, "hidden_size": 2048,
+          "intermediate_size": 5632, "num_hidden_layers": 24, "num_attention_heads": 16,
+          "num_experts": 60, "num_experts_per_tok": 4, "moe_intermediate_size": 1408,
+          "shared_expert_intermediate_size": 5632, "sliding_window": 32768}, 14_315_784_192),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("config", "parameters"), PUBLISHED, ids=lambda one: str(one)[:30])
+def test_models_of_other_families_have_their_published_parameters(
     config: dict[str, Any], parameters: int
 ) -> None:
-    assert read_config(config).parameters == parameters
+    shape = read_config(config)
+    assert shape.parameters == parameters
+    assert token_flops(Task(shape=shape, sequence_length=2048), "causal") > 0
+
+
+def test_all_layers_of_starcoder2_and_none_of_qwen2_moe_see_a_window() -> None:
+    star = {"model_type": "starcoder2", **{k: v for k, v in SMALL.items() if k != "model_type"}}
+    assert read_config({**star, "sliding_window": 16}).windowed == 3
+    assert read_config(star).windowed == 0
+    experts = {"num_experts": 4, "num_experts_per_tok": 2, "sliding_window": 16}
+    assert read_config({**SMALL, **experts, "model_type": "qwen2_moe"}).windowed == 0
 
 
 # ---------------------------------------------------------------- by hand
@@ -261,6 +286,19 @@ def test_arguments_that_cannot_be_counted_are_refused_with_the_name(
         read_arguments({**LLAMA_8B, **change})
 
 
+def test_a_nonsense_config_of_these_families_ends_in_a_value_error_or_a_count() -> None:
+    odd: tuple[Any, ...] = (None, 0, -1, 1.5, "x", [], {}, [1], True, float("nan"), 2**80)
+    extra = {"attn_config": {}, "n_inner": 1, "use_bias": True, "no_bias": False, "layer_types": []}
+    for config, _ in PUBLISHED:
+        for key in {**config, **extra}:
+            for value in odd:
+                try:
+                    shape = read_config({**config, key: value})
+                except ValueError:
+                    continue
+                assert shape.parameters > 0
+
+
 def test_a_nonsense_argument_never_ends_in_anything_but_a_value_error() -> None:
     odd: tuple[Any, ...] = (None, 0, -1, 1.5, "x", "", [], {}, [1], True, float("nan"), 2**80)
     for arguments in (LLAMA_8B, DEEPSEEK_V3, GPT_OSS_20B):
@@ -299,6 +337,42 @@ def test_a_run_is_counted_by_its_models_name() -> None:
 def test_without_a_length_only_parameters_are_counted() -> None:
     work = count(Facts(run="a", model="Llama-3.1-8B"), TABLE)
     assert set(work.model) == {"6n"}
+
+
+def test_sizes_alone_do_not_hide_a_model_that_is_named() -> None:
+    """Megatron's telemetry sends some sizes, and not whether there is a gate or experts."""
+    sizes = {"num_hidden_layers": 32, "hidden_size": 4096, "vocab_size": 128256}
+    named = Facts(run="a", config=sizes, model="Llama-3.1-8B", sequence_length=8192)
+    assert count(named, TABLE).total_parameters == 8_030_261_248
+    with pytest.raises(ValueError, match="model_type: a word is needed, not None"):
+        count(Facts(run="a", config=sizes), TABLE)
+
+
+@pytest.mark.parametrize(
+    ("change", "again"),
+    [
+        ({}, 0.0),
+        ({"--recompute-granularity": "full"}, 2 * (8_030_261_248 - 2 * 128256 * 4096)),
+        ({"--recompute-granularity": "full", "--recompute-method": "block",
+          "--recompute-num-layers": 4}, None),
+        ({"--recompute-granularity": "selective"}, 0.0),
+        ({"--recompute-granularity": "selective", "--recompute-modules": "['core_attn']"}, 0.0),
+        ({"--recompute-granularity": "selective", "--recompute-modules": "['moe_act']"}, None),
+    ],
+)  # fmt: skip
+def test_what_megatron_recomputes_is_told_by_several_arguments(
+    change: dict[str, Any], again: float | None
+) -> None:
+    """HFU is absent where a part is recomputed whose share nobody tells; a log tells the word."""
+    word = change.get("--recompute-granularity")
+    facts = Facts(run="a", config={**LLAMA_8B, **change}, recompute=word)
+    work = count(facts, TABLE)
+    if again is None:
+        assert work.hardware == {}
+        return
+    core = 2 * 32 * 4096 * 8192 if word else 0
+    told = work.hardware["causal"] - work.model["causal"]
+    assert told == pytest.approx(again + core, rel=1e-3)
 
 
 def test_layers_that_predict_further_count_where_megatron_trains_them() -> None:
@@ -356,6 +430,10 @@ def test_plain_figures_are_enough() -> None:
         ),
         ({"config": {**SMALL, "hidden_size": 0}}, "hidden_size: a whole number from 1"),
         ({"flops_per_token": 0}, "flops_per_token: a number above 0"),
+        (
+            {"config": SMALL, "sequence_length": 10, "document_length": 11.0},
+            "document_length: 11.0 is longer than a sequence",
+        ),
     ],
 )
 def test_what_cannot_be_counted_is_refused_with_the_reason(
@@ -363,3 +441,31 @@ def test_what_cannot_be_counted_is_refused_with_the_reason(
 ) -> None:
     with pytest.raises(ValueError, match=said):
         count(Facts(run="a", **facts), TABLE)
+
+
+# ---------------------------------------------------------------- the documentation
+
+
+def test_the_table_of_the_documentation_is_what_is_computed() -> None:
+    """Each row: GFLOP per token by convention, their disagreement, and full recomputation."""
+    text = (Path(__file__).parent.parent.parent / "docs/training.md").read_text("utf-8")
+    rows = re.findall(r"^\| ([\w.-]+), ([0-9]+) \| (.*) \|$", text, re.MULTILINE)
+    assert len(rows) == 7
+    for name, length, cells in rows:
+        shape = TABLE.resolve(name)
+        assert shape is not None
+        one = Task(shape=shape, sequence_length=int(length), recompute="full")
+        giga = {key: token_flops(one, key) / 1e9 for key in TOLD}
+        told = [f"{giga[key]:,.1f}" for key in ("causal", "full", "palm", "6n")]
+        told.append(f"{giga['palm'] / giga['causal'] - 1:+.0%}")
+        told.append(f"{hardware_flops(one, 'causal') / 1e9:,.1f}")
+        assert cells.split(" | ") == told, name
+
+
+def test_the_documentation_tells_how_many_rows_are_reproduced() -> None:
+    text = (Path(__file__).parent.parent.parent / "docs/training.md").read_text("utf-8")
+    dev = [row for row in ROWS if row["file"] == "mfu-tables-dev.json"]
+    counted = Counter(row["group"] for row in dev if unreproduced(row) is None)
+    assert f"computes {counted.total()} published rows" in text
+    for group, name in (("llm-foundry-mpt", "of\nllm-foundry"), ("megatron-bridge", "of Mega")):
+        assert f"{counted[group]} {name}" in text

@@ -65,6 +65,15 @@ def test_work_on_single_elements_depends_on_nothing_but_the_element() -> None:
     assert elementwise("add", 1e6, 1, 2, 1, width=1).intensity == pytest.approx(1 / 3)
 
 
+def test_the_seeds_table_divides_by_elements_and_not_by_bytes() -> None:
+    """Twice what it is in 16 bits: 2.5 for a norm, 3.0 for GELU, 0.33 for a residual."""
+    parts = {one.name: one.intensity for one in layer(1, 4096, 4096, 32)}
+    assert parts["softmax"] == parts["layer norm"] == 2.5 / 2
+    assert parts["GELU"] == 3.0 / 2
+    assert parts["residual add"] == pytest.approx(0.333 / 2, rel=1e-2)
+    assert parts["dropout"] == 0
+
+
 def test_the_table_scales_with_the_batch_and_not_its_intensities_of_elements() -> None:
     one, four = layer(1, 4096, 4096, 32), layer(4, 4096, 4096, 32)
     for small, large in zip(one, four, strict=True):

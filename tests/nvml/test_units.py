@@ -36,6 +36,8 @@ NOT_FROM_NVML = {
     "gpu_peak_confidence_ratio": "from the table of products",
     "gpu_estimated_flops_per_second": "derived from tensor activity, clock and the product's peak",
     "gpu_estimated_flops_total": "derived from tensor activity, clock and the product's peak",
+    "gpu_arithmetic_intensity_flops_per_byte": "derived from estimated FLOPs and DRAM activity",
+    "gpu_roofline_verdict": "derived from estimated FLOPs, DRAM activity and peaks",
 }
 """Families of the group that have no number of NVML behind them, and what they have instead."""
 
