@@ -142,6 +142,48 @@ def test_a_node_that_is_said_not_to_report_tells_nothing_of_the_run() -> None:
     assert {name for name, *_ in here.said} == {"train_run_info", "train_reader_chosen"}
 
 
+@pytest.mark.parametrize(
+    ("framework", "ranks", "speaks"),
+    [
+        ("megatron-lm", range(8), False),
+        ("megatron-lm", range(8, 16), True),
+        ("torchtitan", range(8), True),
+        ("torchtitan", range(8, 16), False),
+    ],
+)
+def test_of_the_nodes_that_read_one_log_one_speaks(
+    framework: str, ranks: range, speaks: bool
+) -> None:
+    """Two nodes see the same file: Megatron's last rank wrote it, torchtitan's first one."""
+    here = lab()
+    here.tell("environment", Facts(run="a", world_size=16, local_ranks={n: n % 8 for n in ranks}))
+    here.tell("log", Facts(run="a", framework=framework))
+    here.run(steps(1, 10, tokens=100))
+    assert (here.get(c.TRAIN_TOKENS_PER_SECOND, "a") is not None) is speaks
+
+
+def test_steps_whose_time_nobody_tells_are_timed_by_when_they_come() -> None:
+    """torchtitan prints neither a time nor a time zone; its file is looked at each 2 s."""
+    here = lab()
+    here.tell("log", Facts(run="a", world_size=4))
+    number = 0
+    for look in range(1, 60):
+        here.now += 2.0
+        lines = [Step(run="a", step=number + n, tgs=500) for n in range(1, 2 + look % 3)]
+        here.tell("log", *lines)
+        number += len(lines)
+        here.look()
+    # 118 steps in 118 s, in lots of 1, 2 and 3.
+    assert here.get(c.TRAIN_STEPS_PER_SECOND, "a") == pytest.approx(1.0, rel=0.05)
+    assert here.get(c.TRAIN_UPDATE_INTERVAL_SECONDS, "a") == pytest.approx(1.0, rel=0.05)
+    assert here.get(c.TRAIN_TOKENS_PER_SECOND_PER_GPU, "a") == pytest.approx(500)
+    times = here.rows(c.TRAIN_STEP_SECONDS)["a",]
+    assert isinstance(times, Histogram)
+    assert times.sum == pytest.approx(2.0 * 58)
+    # 500 tokens each second and GPU, in the 116 s after the first line.
+    assert here.get(c.TRAIN_TOKENS_TOTAL, "a") == pytest.approx(500 * 4 * 116)
+
+
 # ---------------------------------------------------------------- what lives
 
 

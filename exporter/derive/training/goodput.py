@@ -105,6 +105,7 @@ class _Account:
         self.began: float | None = None
         self._until: float | None = None
         self._attempt: str | None = None
+        self._reader: str | None = None
 
     def keep(self, run: Run, now: float) -> None:
         """Put to account what has happened since the last round."""
@@ -145,16 +146,20 @@ class _Account:
         self, run: Run, news: list[tuple[Known, int, int]]
     ) -> tuple[dict[str, float], float, bool]:
         """Return the time of steps by account, all of it, and whether the job began anew."""
-        median = run.median
+        median, teller = run.median, run.counts.times.teller
+        reader = None if teller is None else teller.reader
         shares: dict[str, float] = {}
         anew = False
         for known, number, again in news:
             step = known.step
-            first = self._attempt is None or step.attempt != self._attempt
+            # Readers have names of their own for attempts: another one begins no other attempt.
+            first = self._attempt is None or (
+                step.attempt != self._attempt and reader == self._reader
+            )
             anew = anew or (first and self._attempt is not None)
             compiles = known.first and first
             beginning = "start" if self._attempt is None else "restart"
-            self._attempt = step.attempt
+            self._attempt, self._reader = step.attempt, reader
             if known.seconds is None:
                 continue
             if compiles and number == 1:
@@ -185,7 +190,8 @@ class _Account:
         """Return what is to outlive the daemon."""
         return {
             "seconds": self.seconds, "began": self.began, "until": self._until,
-            "attempt": self._attempt, "checkpoints": self.checkpoints.memory(),
+            "attempt": self._attempt, "reader": self._reader,
+            "checkpoints": self.checkpoints.memory(),
         }  # fmt: skip
 
     def restore(self, memory: Mapping[str, Any]) -> None:
@@ -197,6 +203,7 @@ class _Account:
         self.began = None if memory["began"] is None else float(memory["began"])
         self._until = None if memory["until"] is None else float(memory["until"])
         self._attempt = None if memory["attempt"] is None else str(memory["attempt"])
+        self._reader = None if memory["reader"] is None else str(memory["reader"])
         self.checkpoints.restore(memory["checkpoints"])
 
 
