@@ -291,6 +291,25 @@ def test_counters_go_on_over_a_restart_of_the_daemon() -> None:
     assert (times.counts[-1], times.sum) == (60, 120)
 
 
+def test_after_a_crash_of_the_daemon_counters_begin_anew_and_count_nothing_twice() -> None:
+    """What was told after the last save is not known: 40 would be less than the 50 of before.
+
+    Prometheus takes a counter that falls for one that began at 0, and would count 40 once more.
+    """
+    here = lab()
+    here.tell("push", Facts(run="a", world_size=1))
+    here.run(steps(1, 50, tokens=100), reader="push")
+    productive = here.get(c.TRAIN_PRODUCTIVE_SECONDS_TOTAL, "a")
+    here.restart(down=0, final=False)
+    here.tell("push", Facts(run="a", world_size=1))
+    here.run(steps(46, 60, tokens=100), reader="push")
+    assert total(here) == 10
+    assert here.get(c.TRAIN_TOKENS_TOTAL, "a") == 1000
+    assert productive is not None
+    assert (here.get(c.TRAIN_PRODUCTIVE_SECONDS_TOTAL, "a") or 0) < productive / 2
+    assert here.get(c.TRAIN_GOODPUT_RATIO, "a") == pytest.approx(118 / 130, abs=0.03)
+
+
 @pytest.mark.parametrize(
     "nonsense", [[], {"runs": {"a": {"steps": 3}}}, {"Goodput": {"a": {"seconds": {"x": -1}}}}]
 )
@@ -464,6 +483,18 @@ def test_a_checkpoint_told_by_two_readers_is_one() -> None:
     here.look()
     assert here.get(c.TRAIN_CHECKPOINTS_TOTAL, "a") == 1
     assert here.get(c.TRAIN_CHECKPOINT_SECONDS_TOTAL, "a") == 3
+
+
+def test_experts_are_told_as_the_job_tells_them() -> None:
+    """The busiest expert has 1.8 times the mean, and 300 of 10,000 tokens found no room."""
+    here = lab()
+    here.tell("log", Facts(run="a", schedule="DualPipe", expert_parallel=8))
+    here.run(steps(1, 20, tokens=10_000, expert_imbalance=1.8, dropped_tokens=300))
+    assert here.get(c.TRAIN_EXPERT_IMBALANCE_RATIO, "a") == 1.8
+    assert here.get(c.TRAIN_DROPPED_TOKENS_RATIO, "a") == pytest.approx(0.03)
+    assert here.get(c.TRAIN_PARALLEL_SIZE, "a", "expert") == 8
+    (labels,) = here.rows(c.TRAIN_RUN_INFO)
+    assert dict(zip(c.TRAIN_RUN_INFO.labels, labels, strict=True))["schedule"] == "DualPipe"
 
 
 # ---------------------------------------------------------------- the whole

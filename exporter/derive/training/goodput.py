@@ -101,6 +101,8 @@ class _Account:
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
+        self.base: dict[str, float] = {}
+        """What has been told before in a counter that began anew."""
         self.checkpoints = _Checkpoints()
         self.began: float | None = None
         self._until: float | None = None
@@ -186,10 +188,19 @@ class _Account:
         if seconds > 0:
             self.seconds[name] = self.seconds.get(name, 0.0) + seconds
 
+    def told(self, name: str) -> float:
+        """Return what a counter shows of an account."""
+        return max(0.0, self.seconds.get(name, 0.0) - self.base.get(name, 0.0))
+
+    def doubt(self) -> None:
+        """Let counters begin at 0; the accounts stay."""
+        self.base = dict(self.seconds)
+        self.checkpoints.number, self.checkpoints.seconds = 0, 0.0
+
     def memory(self) -> dict[str, Any]:
         """Return what is to outlive the daemon."""
         return {
-            "seconds": self.seconds, "began": self.began, "until": self._until,
+            "seconds": self.seconds, "base": self.base, "began": self.began, "until": self._until,
             "attempt": self._attempt, "reader": self._reader,
             "checkpoints": self.checkpoints.memory(),
         }  # fmt: skip
@@ -200,6 +211,8 @@ class _Account:
         self.seconds = {
             name: value for name, value in seconds.items() if name in (PRODUCTIVE, *CAUSES)
         }
+        base = {str(name): _amount(value) for name, value in memory["base"].items()}
+        self.base = {name: min(value, self.seconds.get(name, 0.0)) for name, value in base.items()}
         self.began = None if memory["began"] is None else float(memory["began"])
         self._until = None if memory["until"] is None else float(memory["until"])
         self._attempt = None if memory["attempt"] is None else str(memory["attempt"])
@@ -258,10 +271,10 @@ class Goodput:
         total = math.fsum(account.seconds.values())
         if productive == 0 or total == 0:
             return  # no step was timed yet
-        yield c.TRAIN_PRODUCTIVE_SECONDS_TOTAL(productive, run.name)
+        yield c.TRAIN_PRODUCTIVE_SECONDS_TOTAL(account.told(PRODUCTIVE), run.name)
         yield c.TRAIN_GOODPUT_RATIO(productive / total, run.name)
         for cause in CAUSES:
-            yield c.TRAIN_LOST_SECONDS_TOTAL(account.seconds.get(cause, 0.0), run.name, cause)
+            yield c.TRAIN_LOST_SECONDS_TOTAL(account.told(cause), run.name, cause)
 
     def forget(self, run: str) -> None:
         """Drop what is kept of a run."""
@@ -278,6 +291,11 @@ class Goodput:
             accounts[str(name)] = account = _Account()
             account.restore(piece)
         self._accounts = accounts
+
+    def doubt(self) -> None:
+        """Let all counters begin at 0."""
+        for account in self._accounts.values():
+            account.doubt()
 
 
 def _in_phases(run: Run) -> float:

@@ -294,9 +294,9 @@ class Run:
         """Return what readers cannot tell again."""
         return {"lived": self._lived, **self.counts.memory()}
 
-    def restore(self, memory: Mapping[str, Any]) -> None:
-        """Take that over."""
-        self.counts.restore(memory)
+    def restore(self, memory: Mapping[str, Any], *, final: bool) -> None:
+        """Take that over; it is `final` if nothing was told after it."""
+        self.counts.restore(memory, final=final)
         self._lived = bool(memory.get("lived"))
 
 
@@ -305,7 +305,6 @@ _OFTEN = 5
 
 _PAST = 7200.0
 """Seconds after which a run that tells nothing is no news any more."""
-
 
 _AT_ONCE = frozenset({"push", "otlp", "page"})
 """Readers to whom a job tells what happens while it happens; others find what was written."""
