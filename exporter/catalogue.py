@@ -1266,6 +1266,12 @@ TRAIN_LOCAL_RANKS = Metric(
     "Ranks of the run that are processes on this node, as their environment says.",
     _RUN, TRAINING, stability="experimental",
 )  # fmt: skip
+TRAIN_EXTREME_RANK_STEP_SECONDS = Metric(
+    "train_extreme_rank_step_seconds", "gauge",
+    "Time of a step of the fastest and of the slowest rank of the run, on whatever node, as its"
+    " log named them last (Megatron's straggler detection).",
+    (*_RANK, "extreme"), TRAINING, "seconds", "experimental",
+)  # fmt: skip
 TRAIN_LOG_FILES = Metric(
     "train_log_files", "gauge", "Log files that are followed.",
     (), TRAINING, stability="experimental",
