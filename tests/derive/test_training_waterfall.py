@@ -231,3 +231,27 @@ def test_the_rank_that_waits_least_tells_what_the_step_is_spent_on() -> None:
         lab.look(*h100s(2, lab.now))
     assert lab.get(c.TRAIN_MFU_LOSS_RATIO, "a", "data", "measured") == pytest.approx(0.22)
     assert lab.get(c.TRAIN_MFU_LOSS_RATIO, "a", "communication", "measured") == pytest.approx(0.03)
+
+
+def test_kernels_that_wait_for_others_are_not_taken_for_work_bound_by_memory() -> None:
+    """They have SMs too, while nothing is computed: what the work needs is not given to memory."""
+    seen = Observed(
+        mfu=0.20,
+        phases={"communication": 0.5, "forward": 0.4, "data": 0.1},
+        activity=Activity(busy=0.9, sms=0.38 + 0.5 * 0.13, tensor=0.2, clock=1.0),
+    )
+    found = by_cause(waterfall(seen))
+    assert found["memory"] == pytest.approx(20)
+    assert found["unexplained"] == pytest.approx(0, abs=1e-9)
+
+
+def test_what_the_host_does_beside_is_not_counted_twice() -> None:
+    """A tenth of the step nothing was launched: the job says so, and the GPU had no kernel."""
+    seen = Observed(
+        mfu=0.40,
+        phases={"other": 0.1, "forward": 0.9},
+        activity=Activity(busy=0.9, sms=0.9, tensor=0.4, clock=1.0),
+    )
+    found = by_cause(waterfall(seen))
+    assert found["framework"] == pytest.approx(10)
+    assert found["memory"] == pytest.approx(50)

@@ -39,6 +39,7 @@ Counter = Callable[[Facts], Work]
 """Counts the work of a run; raises `ValueError` where it cannot be counted."""
 
 OUTPUTS: tuple[Metric, ...] = (
+    c.TRAIN_RUN_GPU,
     c.TRAIN_TOKENS_PER_SECOND,
     c.TRAIN_TOKENS_PER_SECOND_PER_GPU,
     c.TRAIN_SAMPLES_PER_SECOND,
@@ -121,6 +122,7 @@ class Efficiency:
         if not run.goes_on or not run.window().steps:
             return told
         activity = self._activity(run)
+        told += [c.TRAIN_RUN_GPU(1, run.name, *gpu) for gpu in self.gpus(run) or ()]
         told += _of_gpus(run, activity)
         if not run.reports:
             return told

@@ -21,6 +21,7 @@ from exporter.derive.training.run import Run
 from exporter.derive.training.teller import Known
 from exporter.samples import Metric, Sample, View
 from exporter.training import READERS
+from exporter.training.ledger import FORGOTTEN
 from exporter.training.records import Moment
 
 OUTPUTS: tuple[Metric, ...] = (
@@ -285,7 +286,9 @@ class Goodput:
         return {name: account.memory() for name, account in self._accounts.items()}
 
     def restore(self, memory: Mapping[str, Any], now: float, age: float) -> None:  # noqa: ARG002
-        """Take accounts over."""
+        """Take accounts over, unless all the runs have been forgotten meanwhile."""
+        if age > FORGOTTEN:
+            return
         accounts: dict[str, _Account] = {}
         for name, piece in memory.items():
             accounts[str(name)] = account = _Account()
