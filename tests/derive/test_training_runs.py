@@ -163,6 +163,14 @@ def test_of_the_nodes_that_read_one_log_one_speaks(
     assert (here.get(c.TRAIN_TOKENS_PER_SECOND, "a") is not None) is speaks
 
 
+def test_a_node_that_a_job_tells_of_the_whole_run_speaks_for_it() -> None:
+    """Megatron's rank 0 pushes the numbers of the run; no other node gets them."""
+    here = lab()
+    here.tell("push", Facts(run="a", world_size=16, framework="megatron-lm", local_ranks={0: 0}))
+    here.run(steps(1, 10, tokens=1600, rank=0), reader="push")
+    assert here.get(c.TRAIN_TOKENS_PER_SECOND_PER_GPU, "a") == pytest.approx(50)
+
+
 def test_steps_whose_time_nobody_tells_are_timed_by_when_they_come() -> None:
     """torchtitan prints neither a time nor a time zone; its file is looked at each 2 s."""
     here = lab()
