@@ -253,6 +253,10 @@ def test_stamps_of_another_time_zone_do_not_hide_a_run() -> None:
         here.look()
     assert here.get(c.TRAIN_STALLED, "a") == 0
     assert here.get(c.TRAIN_STEPS_PER_SECOND, "a") == pytest.approx(0.25)
+    here.now += 100
+    here.look()
+    assert here.get(c.TRAIN_STALLED, "a") == 1
+    assert lost(here)("stalled") == pytest.approx(100)
 
 
 def test_a_run_whose_last_step_is_done_has_ended() -> None:
@@ -463,6 +467,24 @@ def test_goodput_puts_each_second_to_one_account() -> None:
     assert here.get(c.TRAIN_CHECKPOINT_SECONDS_TOTAL, "a") == 30
     saved = here.get(c.TRAIN_LAST_CHECKPOINT_TIMESTAMP_SECONDS, "a")
     assert saved == pytest.approx(WALL + begin + 120 + 490 + 30)
+
+
+def test_a_log_that_is_read_from_its_beginning_is_put_to_account_as_it_happened() -> None:
+    """The daemon starts late: 50 steps of 10 s, 10 minutes of nothing, and 20 more."""
+    here = lab()
+    stamp = WALL + here.now - 50 * 10 - 600 - 20 * 10
+    told: list[Step] = []
+    for n in range(1, 71):
+        stamp += 10 if n != 51 else 610
+        told.append(Step(run="a", step=n, seconds=10.0, wall=stamp, attempt=str(1 + (n > 50))))
+    here.tell("log", *told)
+    here.look()
+    of = lost(here)
+    assert of("start") == pytest.approx(10)
+    assert of("restart") == pytest.approx(610)
+    assert here.get(c.TRAIN_PRODUCTIVE_SECONDS_TOTAL, "a") == pytest.approx(490 + 190)
+    assert of("unknown") == pytest.approx(0)
+    assert here.get(c.TRAIN_ELAPSED_SECONDS, "a") == pytest.approx(1300)
 
 
 def test_a_stall_is_lost_time_while_it_lasts() -> None:

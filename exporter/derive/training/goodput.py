@@ -13,7 +13,8 @@ Steps that were done before are `repeated`, whatever they consist of.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
 from typing import Any
 
 from exporter import catalogue as c
@@ -109,22 +110,29 @@ class _Account:
         self._until: float | None = None
         self._attempt: str | None = None
         self._reader: str | None = None
+        self._stalled = 0.0
 
     def keep(self, run: Run, now: float) -> None:
         """Put to account what has happened since the last round."""
         held = self.checkpoints.look(run, now)
         wall = run.wall(now)
-        news = run.counts.times.news
-        if news:
-            self._steps(run, news, held, wall)
-        if run.status == "stalled" and self._until is not None and wall > self._until:
-            self._put("stalled", wall - self._until)
-            self._until = wall
+        for news in _groups(run.counts.times.news):
+            held = self._steps(run, news, held, wall)
+            self._stalled = 0.0
+        if run.status == "stalled" and run.age is not None and self._until is not None:
+            # By the run's own age: its stamps may be of another time zone than our clock.
+            more = max(0.0, min(wall - self._until, run.age - self._stalled))
+            self._put("stalled", more)
+            self._until += more
+            self._stalled += more
 
     def _steps(
         self, run: Run, news: list[tuple[Known, int, int]], held: float, wall: float
-    ) -> None:
-        """Put new steps to account, and what lies between them and those before."""
+    ) -> float:
+        """Put new steps to account, and what lies between them and those before.
+
+        `held` is for how long checkpoints held the run up; what of it is left is returned.
+        """
         shares, total, starts = self._shares(run, news)
         last = news[-1][0].step.wall
         end = wall if last is None or last > wall else last
@@ -144,6 +152,7 @@ class _Account:
         self._put("checkpoint", blocked)
         self._put(cause if starts else "unknown", gap - blocked)
         self._until = max(self._until, end)
+        return held - blocked
 
     def _shares(
         self, run: Run, news: list[tuple[Known, int, int]]
@@ -219,6 +228,17 @@ class _Account:
         self._attempt = None if memory["attempt"] is None else str(memory["attempt"])
         self._reader = None if memory["reader"] is None else str(memory["reader"])
         self.checkpoints.restore(memory["checkpoints"])
+
+
+def _groups(
+    news: list[tuple[Known, int, int]],
+) -> Iterator[list[tuple[Known, int, int]]]:
+    """Yield steps one by one where it is known when they ended, the others together."""
+    for stamped, some in groupby(news, key=lambda one: one[0].step.wall is not None):
+        if stamped:
+            yield from ([one] for one in some)
+        else:
+            yield list(some)
 
 
 def _amount(value: object) -> float:
