@@ -226,8 +226,10 @@ def scrape_times(node: Node, seconds: float) -> list[float]:
 
 
 def test_the_page_stays_fast_while_pushes_flood_in(launch: Callable[[], Node]) -> None:
-    """Two jobs send a thousand records each, as fast as they can; understanding one such body in a
-    single call would hold the interpreter, and with it the page, for longer than the limit."""
+    """Two jobs send a thousand records at a time, as fast as they are taken.
+
+    To understand one such body on the event loop would take longer than the limit.
+    """
     node = launch()
     quiet = scrape_times(node, 3)
     floods = [
