@@ -1,4 +1,4 @@
-"""The command `flopwatch`: run, demo, once, check, roofline, docs.
+"""The command `flopwatch`: run, demo, once, check, roofline, docs, and those of `commands`.
 
 Parses the command line, prints for people, and turns problems into exit codes: 0 fine, 1 failed,
 2 the configuration or the command line is wrong. Loads nothing heavy before a command needs it: a
@@ -12,7 +12,7 @@ import math
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,7 @@ from exporter import __version__
 if TYPE_CHECKING:
     import socket
 
+    from exporter.commands.parser import Handler
     from exporter.config import ServerSettings, Settings
     from exporter.plans import Planner
     from exporter.samples import View
@@ -104,6 +105,11 @@ def _parser() -> argparse.ArgumentParser:
     demo.set_defaults(command=_demo)
     _common(demo)
     demo.add_argument("--listen", metavar="ADDRESS", help="for example :9810 or 127.0.0.1:9810")
+    demo.add_argument(
+        "--scenario", metavar="NAME", default="default",
+        help="what its training job goes through: default, data-stall, late-ranks, clock-cap,"
+        " straggler, checkpoints, case-study",
+    )  # fmt: skip
 
     once = commands.add_parser("once", help="read everything once, print the page, exit")
     once.set_defaults(command=_once)
@@ -127,7 +133,22 @@ def _parser() -> argparse.ArgumentParser:
     docs = commands.add_parser("docs", help="write the reference of all metrics")
     docs.set_defaults(command=_docs)
     docs.add_argument("file", type=Path, nargs="?", default=Path("docs/METRICS.md"))
+
+    from exporter.commands.parser import add_commands
+
+    add_commands(commands, _told)
     return parser
+
+
+def _told(handler: Handler) -> Callable[[argparse.Namespace], int]:
+    """Return a command that prints the lines of a handler, and returns its exit code."""
+
+    def command(options: argparse.Namespace) -> int:
+        lines, code = handler(options)
+        _print(*lines)
+        return code
+
+    return command
 
 
 def _common(parser: argparse.ArgumentParser) -> None:
@@ -250,10 +271,15 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _demo(options: argparse.Namespace) -> int:
+    from exporter.config import ConfigError
+    from exporter.demo import SCENARIOS
     from exporter.plans.demo import demo_plans
 
-    _courtesy("a made-up node: GPUs, fabric and inference servers are not real")
-    with demo_plans() as plans:
+    if options.scenario not in SCENARIOS:
+        known = ", ".join(SCENARIOS)
+        raise ConfigError(f"--scenario: {options.scenario!r} is not known; there are {known}")
+    _courtesy("a made-up node: GPUs, fabric, inference servers and training jobs are not real")
+    with demo_plans(options.scenario) as plans:
         clean = _daemon(options, plans)
     return _leave(clean=clean)
 

@@ -5,6 +5,9 @@ driver library and scrapes fake inference servers over HTTP; all are driven by o
 model. Nothing here knows the daemon, and nothing here has a thread: whoever runs a `Demo` calls
 `step` from time to time and gives each of `page_servers` a thread for its `serve_forever`.
 
+The node also trains: the job writes a log below the root, and its pushes are to be taken
+with `Demo.pushes`. `SCENARIOS` says what else than the usual can be shown.
+
 `Demo.root` is for the sources of network, GPUs and kernel log; the host source keeps the real root.
 """
 
@@ -29,6 +32,10 @@ from exporter.demo.kernel import KernelFiles
 from exporter.demo.node import SERVING, Node
 from exporter.demo.nvml import DemoNvml
 from exporter.demo.sysfs import SysfsTree
+from exporter.demo.training import SCENARIOS, Faults
+from exporter.demo.trainlog import Teller
+
+__all__ = ["PROMISE", "SCENARIOS", "TRAINING_LOG", "Demo", "DemoServer", "Faults"]
 
 PROMISE: Mapping[str, Mapping[str, str]] = {
     "latency": {
@@ -46,6 +53,8 @@ PROMISE: Mapping[str, Mapping[str, str]] = {
 }
 """What the node's operator has promised: an `inference_sla` as a configuration states it."""
 
+TRAINING_LOG = "/var/log/training/train.log"
+
 _WARM_UP = 30.0
 _LONGEST_STEP = 60.0
 
@@ -61,16 +70,25 @@ class DemoServer(NamedTuple):
 class Demo:
     """The node, its files below `directory`, and its servers.
 
-    `root` is what to hand to sources as the machine's root, `kernel_log` the log below it;
-    `servers` is each inference server by name; `page_servers` must be served until `close`. The
-    node has been running for half a minute when this returns, so that there is something to see.
+    `root` is what to hand to sources as the machine's root, `kernel_log` the log below it,
+    `run` is the training job's name, `TRAINING_LOG` what it prints below the root; `servers` is
+    each inference server by name; `page_servers` must be served until `close`. The node has been
+    running for half a minute when this returns, so that there is something to see.
 
-    Raises `OSError` if `directory` cannot be written or already holds a demo.
+    Raises `OSError` if `directory` cannot be written or already holds a demo, `KeyError` for a
+    `scenario` that is not one of `SCENARIOS`.
     """
 
-    def __init__(self, directory: Path, seed: int = 0, *, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        seed: int = 0,
+        *,
+        clock: Clock | None = None,
+        scenario: str = "default",
+    ) -> None:
         now = (clock or SystemClock()).time()
-        self._node = Node(seed, now - _WARM_UP)
+        self._node = Node(seed, now - _WARM_UP, SCENARIOS[scenario])
         self._node.advance(_WARM_UP)
         # A page may be asked for while the node moves on.
         self._lock = threading.Lock()
@@ -80,18 +98,24 @@ class Demo:
             undo.callback(shutil.rmtree, self.root)
             self._tree = SysfsTree(self.root)
             self._kernel = KernelFiles(self.root)
+            log = self.root / TRAINING_LOG.lstrip("/")
+            log.parent.mkdir(parents=True)
+            self._teller = Teller(log, SCENARIOS[scenario], self._node.born)
+            self.run = self._node.job.stage.run
             self._write()
-            vllm = PageServer(self._locked(vllm_page), VLLM_TYPE)
-            undo.callback(vllm.shutdown)
             llamacpp = PageServer(self._locked(llamacpp_page), LLAMACPP_TYPE)
             undo.callback(llamacpp.shutdown)
+            servers = {"llama-3b": DemoServer("llamacpp", llamacpp.url, ())}
+            self.page_servers: tuple[PageServer, ...] = (llamacpp,)
+            if self._node.serves:
+                vllm = PageServer(self._locked(vllm_page), VLLM_TYPE)
+                undo.callback(vllm.shutdown)
+                large = DemoServer("vllm", vllm.url, tuple(range(SERVING)))
+                servers = {"llama-70b": large, **servers}
+                self.page_servers = (vllm, llamacpp)
             self._undo = undo.pop_all()
         self.kernel_log = self._kernel.log
-        self.page_servers: tuple[PageServer, ...] = (vllm, llamacpp)
-        self.servers: Mapping[str, DemoServer] = {
-            "llama-70b": DemoServer("vllm", vllm.url, tuple(range(SERVING))),
-            "llama-3b": DemoServer("llamacpp", llamacpp.url, ()),
-        }
+        self.servers: Mapping[str, DemoServer] = servers
 
     def step(self, seconds: float) -> None:
         """Let time pass and bring the files up to date.
@@ -101,6 +125,16 @@ class Demo:
         with self._lock:
             self._node.advance(min(seconds, _LONGEST_STEP))
         self._write()
+
+    def pushes(self) -> list[bytes]:
+        """Return what the training job has pushed since the last call: bodies of requests."""
+        with self._lock:
+            return self._teller.pushes()
+
+    def inject(self, faults: Faults) -> None:
+        """Let the training job have other faults, from its next step on."""
+        with self._lock:
+            self._node.inject(faults)
 
     def gpu_driver(self) -> DemoNvml:
         """Return NVIDIA's library as this node has it, for one source."""
@@ -113,6 +147,8 @@ class Demo:
     def _write(self) -> None:
         self._tree.write(self._node)
         self._kernel.write(self._node)
+        with self._lock:
+            self._teller.tell(self._node.job.take())
 
     def _locked(self, page: Callable[[Node], bytes]) -> Callable[[], bytes]:
         def locked() -> bytes:

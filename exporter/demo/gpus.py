@@ -46,7 +46,7 @@ _FLOPS_PER_MEGAHERTZ = 989.4e12 / 1830
 # Watts. At full clock 630 W when everything multiplies from the caches (as recorded), about 400 W
 # while tokens are decoded, 120 W with nothing to do.
 _BOARD, _MEMORY_IDLE, _MEMORY, _LINKS = 45.0, 75.0, 70.0, 30.0
-_SMS, _TENSOR = 150.0, 1250.0
+_SMS = 150.0
 _LEAK = 0.6  # for each degree above 40
 _SLOWDOWN = 120.0  # megahertz for each degree, beginning two degrees before the hottest
 _LINK_RATE = 450e9
@@ -118,11 +118,15 @@ class Xid(NamedTuple):
 class Gpu:
     """One GPU. Between two ticks nothing changes.
 
-    `resistance` is degrees for each watt, `inlet` the temperature of the air that cools it.
+    `watts` is what the tensor cores draw at full speed and clock; nothing is wrong with a `sound`
+    GPU. `cap` is the highest clock that an operator allows.
     """
 
-    def __init__(self, index: int, dice: Random, job: Process) -> None:
+    def __init__(
+        self, index: int, dice: Random, job: Process, *, watts: float, sound: bool
+    ) -> None:
         self.index = index
+        self.cap = TOP
         self.address = ADDRESSES[index]
         self.uuid = f"GPU-{UUID(int=dice.getrandbits(128), version=4)}"
         self.serial = f"16538{dice.randrange(10**8):08}"
@@ -137,7 +141,7 @@ class Gpu:
         self.capped = self.too_hot = 0.0
         """Seconds in which the power limit and heat held the clock down."""
         self.holding = ""
-        """Which of both does so now: `power`, `heat` or none."""
+        """What does so now: `power`, `heat`, the `cap` or none."""
         self.utilization = deque([(0.0, 0)], maxlen=20 * PER_SECOND)
         """(seconds since birth, percent) of each tick that the driver still has."""
         self.corrected = self.uncorrected = 0
@@ -145,7 +149,8 @@ class Gpu:
         self.remapped, self.remap_pending = 0, False
         self._inlet = dice.uniform(26, 29)
         self._resistance = dice.uniform(0.068, 0.074)
-        if index == SLOW:
+        self._watts = watts
+        if index == SLOW and not sound:
             self._resistance += 0.066
         if index == MENDING:
             self.uncorrected_before, self.remapped, self.remap_pending = 2, 1, True
@@ -187,13 +192,13 @@ class Gpu:
         self.memory_power = _MEMORY_IDLE + _MEMORY * memory
         rest = _BOARD + self.memory_power + _LINKS * rate.nvlink / _LINK_RATE
         rest += _LEAK * max(0.0, self.temperature - 40)
-        core = _SMS * rate.sms + _TENSOR * rate.flops / (_FLOPS_PER_MEGAHERTZ * TOP)
+        core = _SMS * rate.sms + self._watts * rate.flops / (_FLOPS_PER_MEGAHERTZ * TOP)
         affordable = TOP * min(1.0, math.sqrt((LIMIT - rest) / core) if core else 1.0)
         bearable = TOP - _SLOWDOWN * max(0.0, self.temperature - HOTTEST + 2)
-        self.clock = int(min(affordable, bearable)) // STEP * STEP
-        self.holding = ""
-        if self.clock < TOP:
-            self.holding = "heat" if bearable < affordable else "power"
+        limits = {"power": affordable, "heat": bearable, "cap": self.cap}
+        least = min(limits, key=limits.__getitem__)
+        self.clock = int(limits[least]) // STEP * STEP
+        self.holding = least if self.clock < TOP else ""
         self.too_hot += _TICK * (self.holding == "heat")
         self.capped += _TICK * (self.holding == "power")
         self.power = rest + core * (self.clock / TOP) ** 2
@@ -208,10 +213,18 @@ class Gpu:
 
 
 class Gpus:
-    """All GPUs. `jobs` are the processes that work on them, one for each."""
+    """All GPUs. `jobs` are the processes that work on them, one for each.
 
-    def __init__(self, dice: Random, jobs: Sequence[Process]) -> None:
-        self.all = tuple(Gpu(index, dice, job) for index, job in enumerate(jobs))
+    At full speed and clock the tensor cores of each draw so many `watts`. If they are `sound`, no
+    GPU has errors in its memory, and none is badly cooled.
+    """
+
+    def __init__(
+        self, dice: Random, jobs: Sequence[Process], *, watts: float = 1250.0, sound: bool = False
+    ) -> None:
+        self.all = tuple(
+            Gpu(index, dice, job, watts=watts, sound=sound) for index, job in enumerate(jobs)
+        )
         self.xids: deque[Xid] = deque(maxlen=64)
         self._dice = dice
         self._ticks = 0

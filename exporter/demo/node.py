@@ -22,7 +22,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
 
-from exporter.demo.gpus import BANDWIDTH, SLOW, Done, Gpus, Process
+from exporter.demo.gpus import BANDWIDTH, SLOW, TOP, Done, Gpus, Process
+from exporter.demo.training import SCENARIOS, Faults, Job, Parts, Scenario
 
 _TOKENS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0)
 _STEP_TOKENS = (1.0, *(float(2**n) for n in range(3, 15)))
@@ -389,62 +390,51 @@ class Interface(NamedTuple):
 
 RAILS = tuple(f"mlx5_{n}" for n in range(8))
 _SLOW, _WEAK = 5, 3
-# A 13B model, sharded: two gathers and one scatter of bf16 weights in each step, two rails a GPU.
+# A sharded model: two gathers and one scatter of bf16 weights in each step, for each rail.
 _VOLUME = 3 * 2 * 13_000_000_000 // 2
-_STEP_FLOPS = 6 * 13e9 * 16_384
-_COMPUTING = _STEP_FLOPS / (989e12 * 0.45)
-_RAIL = 28e9  # of 50e9: two rails share a GPU's PCIe link
-_CHECKPOINT_STEPS, _CHECKPOINT, _SAVING = 50, 2_800_000_000, 4.0
-
-
-class Phases(NamedTuple):
-    """Seconds that a trainer has spent saving and computing, and the steps it has computed."""
-
-    saving: float
-    computing: float
-    steps: float
+_SAVED = 700e6
+"""Bytes of a checkpoint that are written each second."""
 
 
 class Fabric:
     """The ports, driven by a training job: compute, then exchange over all rails, then again.
 
     Rail 5 is slow (a bad cable: symbol errors), and all wait for it. Rail 3 goes down now and then
-    and the job stands still. Data and checkpoints go over a RoCE bond of two ports; nothing is
-    computed while a checkpoint is written.
+    and the job stands still, unless all is `sound`. Data and checkpoints go over a RoCE bond of two
+    ports; nothing is computed while a checkpoint is written.
     """
 
-    def __init__(self, dice: Random) -> None:
+    def __init__(self, dice: Random, job: Job) -> None:
+        self.job = job
         self._dice = dice
         self._now = 0.0
-        self._outage = dice.uniform(120, 180)
+        self._sound = job.scenario.sound
+        self._outage = math.inf if self._sound else dice.uniform(120, 180)
         self._down = (0.0, 0.0)
         self._downs = self._notices = 0
+        self._sent = [0] * 8
         self._waits, self._symbols, self._resent = [0] * 8, [0] * 8, [0] * 8
-        self.steps = 0
-        self._past = Phases(0.0, 0.0, 0)
         self._begin(0.0)
+
+    @property
+    def steps(self) -> int:
+        """Steps of the job that are over."""
+        return self.job.steps
 
     def advance(self, until: float) -> None:
         """Let everything happen up to a moment."""
-        while self._ends <= until:
+        while (ends := self.job.lap.ends) <= until:
             self._settle()
-            self._begin(self._ends)
+            self._begin(ends)
         self._now = until
 
-    def phases(self, speed: float = 1.0) -> Phases:
-        """Return what a GPU that computes that much faster than the slowest one has spent."""
-        past, now = self._past, self._now
-        computing = self._computing / speed
-        part = min(1.0, max(0.0, (now - self._computes) / computing))
-        return Phases(
-            past.saving + (min(now, self._computes) - self._began),
-            past.computing / speed + part * computing,
-            past.steps + part,
-        )
+    def phases(self, rank: int | None = None) -> Parts:
+        """Return what a rank of this node has spent, or the slowest GPU."""
+        return self.job.spent(self._now, rank)
 
     def ports(self) -> Mapping[str, Port]:
         """Return the RDMA ports as they are now, by device."""
-        saved = round(self.phases().saving / _SAVING * _CHECKPOINT)
+        saved = round(self.phases().checkpoint * _SAVED)
         rails = {name: self._rail(rail) for rail, name in enumerate(RAILS)}
         bond = Port(
             infiniband=False,
@@ -467,8 +457,7 @@ class Fabric:
         return sum(port.sent for port in ports), sum(port.received for port in ports)
 
     def _rail(self, rail: int) -> Port:
-        part = (self._now - self._talks) * self._rates[rail]
-        sent = self.steps * _VOLUME + int(min(_VOLUME, max(0.0, part)))
+        sent = self._sent[rail] + self._sending(rail)
         weak = rail == _WEAK
         return Port(
             sent=sent,
@@ -481,35 +470,49 @@ class Fabric:
             resent=self._resent[rail],
         )
 
+    def _sending(self, rail: int) -> int:
+        """Return the bytes that a rail has sent in this step: behind the work, and after it."""
+        lap, now = self.job.lap, self._now
+        working = max(0.0, min(now, lap.talks) - lap.computes)
+        behind = self._behind * min(1.0, working / lap.slowest.work)
+        after = max(0.0, now - self._exchanges) * self._rates[rail]
+        return int(behind + min(self._volume - self._behind, after))
+
     def _flow(self, rate: float) -> int:
         """Return the bytes of a flow that swells and ebbs every ten minutes."""
         angle = 2 * math.pi / 600
         return int(rate * (self._now + 0.4 * math.sin(self._now * angle) / angle))
 
     def _begin(self, at: float) -> None:
-        dice = self._dice
+        dice, stage = self._dice, self.job.stage
         if at >= self._outage:
             self._down = (at, at + dice.uniform(60, 120))
             self._outage = at + dice.uniform(1200, 2400)
             self._downs += 1
-        saves = self.steps > 0 and self.steps % _CHECKPOINT_STEPS == 0
-        self._began, self._computes = at, at + _SAVING * saves
-        self._computing = _COMPUTING * dice.uniform(0.97, 1.05)
-        self._talks = max(self._computes + self._computing, self._down[1] + 2)
-        self._rates = [_RAIL * dice.uniform(0.97, 1.0) for _ in RAILS]
-        self._rates[_SLOW] *= dice.uniform(0.55, 0.75)
-        self._ends = self._talks + _VOLUME / min(self._rates)
+        jitter = 1.0 if self._sound else dice.uniform(0.97, 1.05)
+        self._rates = [stage.rate * dice.uniform(0.97, 1.0) for _ in RAILS]
+        if self._sound:
+            self._rates = [stage.rate] * len(RAILS)
+            self._behind = stage.hidden * stage.rate
+            self._volume = (stage.hidden + (stage.communication or 0.0)) * stage.rate
+        else:
+            self._rates[_SLOW] *= dice.uniform(0.55, 0.75)
+            self._behind, self._volume = 0.0, float(_VOLUME)
+        talking = (self._volume - self._behind) / min(self._rates)
+        self.job.begin(at, jitter, self._down[1] + 2, talking)
+        self._exchanges = self.job.lap.ends - talking
 
     def _settle(self) -> None:
         """Count a step that is over, and what went wrong in it."""
         dice = self._dice
-        self.steps += 1
-        past = self._past
-        self._past = Phases(
-            past.saving + (self._computes - self._began),
-            past.computing + self._computing,
-            self.steps,
-        )
+        saved = self.job.lap.slowest.checkpoint > 0
+        self.job.end()
+        for rail in range(len(RAILS)):
+            self._sent[rail] += int(self._volume)
+        if saved:
+            self._notices += dice.randint(20, 200)
+        if self._sound:
+            return
         for rail in range(len(RAILS)):
             self._waits[rail] += dice.randint(300_000, 500_000) if rail == _SLOW else 10_000
         if dice.random() < 0.15:
@@ -517,32 +520,43 @@ class Fabric:
             self._resent[_SLOW] += 1
         if dice.random() < 0.005:
             self._symbols[dice.randrange(len(RAILS))] += 1
-        if self.steps % _CHECKPOINT_STEPS == 0:
-            self._notices += dice.randint(20, 200)
 
 
-SERVING, _TRAINING = 4, 4
+SERVING = 4
 # What a token costs between four GPUs: two reductions in each of 80 layers, 8192 values of bf16,
 # each of which a GPU sends one and a half times.
 _REDUCED = 80 * 2 * 8192 * 2 * 1.5
 # Bytes beside weights and cache: activations, graphs, contexts.
 _WORKSPACE = 10e9
-_TRAINER = 71_400_000_000
-# The slow GPU's clock is lower by so much, and the others wait for it in each step.
-_FASTER = 1.08
 _EXCHANGING = 0.13  # SMs that NCCL takes, also while it waits
 
 
 class Node:
-    """The node. `born` is the Unix time at which it starts; `now` seconds since then."""
+    """The node. `born` is the Unix time at which it starts; `now` seconds since then.
 
-    def __init__(self, seed: int, born: float = 0.0) -> None:
+    GPUs that train do not serve: `serves` tells whether there are any for the 70B model.
+    """
+
+    def __init__(
+        self, seed: int, born: float = 0.0, scenario: Scenario = SCENARIOS["default"]
+    ) -> None:
         self.born = born
         self.now = 0.0
-        self.fabric = Fabric(_dice(seed, "fabric"))
+        self.serves = scenario.gpus[0] >= SERVING
+        self.job = Job(scenario, SLOW)
+        self.fabric = Fabric(_dice(seed, "fabric"), self.job)
         self.vllm = self._server(seed, _LARGE, rate=3.2, agents=0.22, longest=32_000)
         self.llamacpp = self._server(seed, _SMALL, rate=0.2, agents=0.0, longest=4_096)
-        self.gpus = Gpus(_dice(seed, "gpus"), _jobs())
+        self.gpus = Gpus(
+            _dice(seed, "gpus"), _jobs(scenario), watts=scenario.watts, sound=scenario.sound
+        )
+        self.inject(scenario.faults)
+
+    def inject(self, faults: Faults) -> None:
+        """Let the training job have other faults, from its next step on."""
+        self.job.faults = faults
+        for index in self.job.scenario.gpus:
+            self.gpus.all[index].cap = TOP if faults.clock is None else faults.clock
 
     def advance(self, seconds: float) -> None:
         """Let time pass. Raises `ValueError` if it is to go back."""
@@ -556,19 +570,19 @@ class Node:
         self._pass(self.now)
 
     def _pass(self, until: float) -> None:
-        self.vllm.advance(until)
+        if self.serves:
+            self.vllm.advance(until)
         self.llamacpp.advance(until)
         self.fabric.advance(until)
 
     def _done(self, now: float) -> Mapping[int, Done]:
         """Return what each GPU has done by now."""
-        served = _served(self.vllm.work(now))
-        done = dict.fromkeys(range(SERVING), served)
-        for index in range(_TRAINING):
-            gpu = SERVING + index
-            phases = self.fabric.phases(1.0 if gpu == SLOW else _FASTER)
-            sent, received = self.fabric.moved(2 * index, 2 * index + 1)
-            done[gpu] = _trained(now, phases, sent, received)
+        done = dict.fromkeys(range(SERVING), _served(self.vllm.work(now)))
+        gpus = self.job.scenario.gpus
+        rails = len(RAILS) // len(gpus)
+        for rank, gpu in enumerate(gpus):
+            moved = self.fabric.moved(*range(rails * rank, rails * (rank + 1)))
+            done[gpu] = _trained(now, self.fabric.phases(rank), self.job.flops(now, rank), *moved)
         return done
 
     def _server(self, seed: int, spec: Spec, *, rate: float, agents: float, longest: int) -> Server:
@@ -578,13 +592,14 @@ class Node:
         return Server(spec, traffic, dice)
 
 
-def _jobs() -> list[Process]:
+def _jobs(scenario: Scenario) -> list[Process]:
     """Return the process on each GPU; the kernel cuts names off after 15 letters."""
     spec = _LARGE
     memory = (spec.weights + spec.kv_bytes * spec.kv_tokens) / SERVING + _WORKSPACE
-    workers = [Process(41_210 + n, "VLLM::Worker_TP", int(memory)) for n in range(SERVING)]
-    trainers = [Process(52_304 + n, "pt_main_thread", _TRAINER) for n in range(_TRAINING)]
-    return [*workers, *trainers]
+    jobs = [Process(41_210 + n, "VLLM::Worker_TP", int(memory)) for n in range(SERVING)]
+    trainer = int(scenario.course[0][0].peak_memory)
+    trainers = [Process(52_304 + n, "pt_main_thread", trainer) for n, _ in enumerate(scenario.gpus)]
+    return [*jobs, *trainers][-8:]
 
 
 def _served(work: Work) -> Done:
@@ -601,22 +616,21 @@ def _served(work: Work) -> Done:
     )
 
 
-def _trained(now: float, phases: Phases, sent: float, received: float) -> Done:
+def _trained(now: float, parts: Parts, flops: float, sent: float, received: float) -> Done:
     """Return what a GPU has done for the trainer; `sent` and `received` are its rails' bytes.
 
     What comes in over the rails is handed on to the three others in the node, and each byte that
     comes or goes passes through the memory. A GPU that has nothing to do but wait for others runs
     a kernel that asks whether they are there.
     """
-    saving, computing, steps = phases
-    waiting = now - saving - computing  # or exchanging, which looks the same from here
-    saved = saving / _SAVING * _CHECKPOINT / _TRAINING
+    waiting = parts.bubble + parts.communication  # or exchanging, which looks the same from here
+    saved = parts.checkpoint * _SAVED / 4
     return Done(
-        flops=_STEP_FLOPS * steps,
-        memory=0.36 * BANDWIDTH * computing + 7 * sent + received,
-        kernels=now - saving,
-        sms=0.93 * computing + _EXCHANGING * waiting,
-        warps=0.28 * computing + 0.02 * waiting,
+        flops=flops,
+        memory=BANDWIDTH * (0.2 * parts.matmul + 0.8 * parts.memory) + 7 * sent + received,
+        kernels=now - parts.idle,
+        sms=0.93 * parts.work + _EXCHANGING * waiting,
+        warps=0.28 * parts.work + 0.02 * waiting,
         nvlink=3 * sent,
         sent=sent + saved,
         received=received + 20e6 * now,

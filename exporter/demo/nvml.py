@@ -124,7 +124,7 @@ def _max_clock(_: Gpu, domain: int) -> int:
 
 def _reasons(gpu: Gpu) -> int:
     idle = 0x1 * (gpu.utilization[-1][1] == 0)
-    return idle | {"power": 0x4, "heat": 0x20}.get(gpu.holding, 0)
+    return idle | {"cap": 0x2, "power": 0x4, "heat": 0x20}.get(gpu.holding, 0)
 
 
 def _threshold(_: Gpu, which: int) -> int:

@@ -14,9 +14,11 @@ from exporter import catalogue as c
 from exporter.clock import Clock
 from exporter.config import (
     ConfigError,
+    LogSettings,
     ServerSettings,
     Settings,
 )
+from exporter.formats import pushes
 from exporter.isolate import Remembers
 from exporter.objectives import read_inference
 from exporter.plans import plan
@@ -28,21 +30,32 @@ if TYPE_CHECKING:
     from exporter.demo import Demo
 
 
+_MOST_PUSHED = 1_000
+
+
 class _DemoDriver:
-    """Moves the demo's model along with time: a source that brings no samples."""
+    """Moves the demo's model along with time: a source that brings no samples.
+
+    What its training job pushes is taken as from a request, but for HTTP: the demo does not know
+    where the daemon listens.
+    """
 
     name = "demo"
     group = c.EXPORTER
 
-    def __init__(self, demo: Demo, clock: Clock) -> None:
+    def __init__(self, demo: Demo, estate: Estate) -> None:
         self._demo = demo
-        self._clock = clock
-        self._last = clock.monotonic()
+        self._estate = estate
+        self._last = estate.clock.monotonic()
 
     def read(self) -> Iterable[Sample]:
-        now = self._clock.monotonic()
+        now = self._estate.clock.monotonic()
         self._demo.step(now - self._last)
         self._last = now
+        for body in self._demo.pushes():
+            found = pushes.read(body, _MOST_PUSHED)
+            ledger = self._estate.training
+            self._estate.reception.take(ledger, "push", found.records, found.refused, now)
         return ()
 
     def close(self) -> None:
@@ -124,16 +137,18 @@ def _on_fake_driver(one: Plan, settings: Settings, demo: Demo, estate: Estate) -
 
 
 @contextlib.contextmanager
-def demo_plans() -> Iterator[Planner]:
+def demo_plans(scenario: str = "default") -> Iterator[Planner]:
     """Give plans for a made-up node: real readers over a fake fabric and fake servers.
+
+    `scenario` is one of `exporter.demo.SCENARIOS`.
 
     The host is the real one; GPUs, network and inference servers are made up, and so is what was
     promised, unless the settings have an objective.
     """
-    from exporter.demo import PROMISE, Demo
+    from exporter.demo import PROMISE, TRAINING_LOG, Demo
 
     with tempfile.TemporaryDirectory(prefix="flopwatch-demo-") as folder:
-        demo = Demo(Path(folder))
+        demo = Demo(Path(folder), scenario=scenario)
         for server in demo.page_servers:
             threading.Thread(target=server.serve_forever, name="demo", daemon=True).start()
         servers = tuple(
@@ -156,7 +171,9 @@ def demo_plans() -> Iterator[Planner]:
                 # Whatever real server runs on this machine is not the made-up node's.
                 update={"servers": (*inference.servers, *servers), "local": False}
             )
-            sources = settings.sources.model_copy(update={"inference": inference})
+            log = LogSettings(path=TRAINING_LOG, run=demo.run, framework="megatron")
+            logs = settings.sources.logs.model_copy(update={"files": (log,)})
+            sources = settings.sources.model_copy(update={"inference": inference, "logs": logs})
             made = settings.model_copy(
                 update={
                     "root": str(demo.root), "sources": sources,
@@ -165,11 +182,10 @@ def demo_plans() -> Iterator[Planner]:
                     "inference_sla": settings.inference_sla if settings.objectives else promised,
                 }
             )  # fmt: skip
-            clock = estate.clock
             real = [one for one in plan(settings, estate) if one.name == "host"]
             fake = [one for one in plan(made, replace(estate, gpus=True)) if one.name != "host"]
             driver = Plan(
-                "demo", c.EXPORTER, Schedule(1.0, 2.0), "demo", lambda: _DemoDriver(demo, clock)
+                "demo", c.EXPORTER, Schedule(1.0, 2.0), "demo", lambda: _DemoDriver(demo, estate)
             )
             return [*real, *(_on_fake_driver(one, made, demo, estate) for one in fake), driver]
 

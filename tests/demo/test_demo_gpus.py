@@ -222,7 +222,7 @@ def test_trainers_rest_while_a_checkpoint_is_written() -> None:
     assert node.fabric.moved(*range(8)) == rails
     node.advance(10)
     assert node.fabric.ports()["mlx5_bond_0"].sent > 2.8e9
-    assert node.gpus.all[4].rates.kernels == 1
+    assert node.gpus.all[4].rates.kernels == pytest.approx(1)
 
 
 def test_waiting_looks_busy_and_does_nothing() -> None:

@@ -166,20 +166,20 @@ def test_losses_and_mfu_add_up_to_1_whatever_is_known(seen: Observed) -> None:
 
 
 def job(
-    *, data: float = 0.03, wait: float = 0.1, slow: float = 1.0, lost: float = 0.02
+    *, data: float = 0.03, wait: float = 0.05, slow: float = 1.0, lost: float = 0.02
 ) -> dict[str, float]:
     """Return the waterfall of a made-up job on two ranks, in percent points of the peak.
 
-    A step of 1 s: `data` and `wait` seconds, `lost` in no phase, and 0.85 s of computing, of which
-    0.25 are bound by memory; the clock stretches the rest to `1 / slow`.
+    A step of 1 s: `data` and `wait` seconds, `lost` in no phase, and 0.9 s of computing, of which
+    0.2 are bound by memory; the clock stretches the rest to `1 / slow`.
     """
     lab = Lab(work=given_work(0.5 * BF16 / 100_000))
     lab.tell("push", Facts(run="a", world_size=2, precision="bf16"))
-    computing = 0.25 + 0.6 / slow
+    computing = 0.2 + 0.7 / slow
     seconds = computing + data + wait + lost
     busy = (computing + wait) / seconds
     sms = (computing + 0.1 * wait) / seconds
-    tensor = (sms * seconds - 0.25) / seconds
+    tensor = (sms * seconds - 0.2) / seconds
     for n in range(1, 90):
         lab.now += seconds
         for rank in range(2):
@@ -203,8 +203,8 @@ def job(
     ("cause", "injected", "changes"),
     [
         ("data", 0.08, {"data": 0.11}),
-        ("communication", 0.08, {"wait": 0.18}),
-        ("clock", 0.6 / 0.9 - 0.6, {"slow": 0.9}),
+        ("communication", 0.08, {"wait": 0.13}),
+        ("clock", 0.7 / 0.9 - 0.7, {"slow": 0.9}),
     ],
 )
 def test_what_is_injected_is_found_in_its_cause(
@@ -231,3 +231,27 @@ def test_the_rank_that_waits_least_tells_what_the_step_is_spent_on() -> None:
         lab.look(*h100s(2, lab.now))
     assert lab.get(c.TRAIN_MFU_LOSS_RATIO, "a", "data", "measured") == pytest.approx(0.22)
     assert lab.get(c.TRAIN_MFU_LOSS_RATIO, "a", "communication", "measured") == pytest.approx(0.03)
+
+
+def test_kernels_that_wait_for_others_are_not_taken_for_work_bound_by_memory() -> None:
+    """They have SMs too, while nothing is computed: what the work needs is not given to memory."""
+    seen = Observed(
+        mfu=0.20,
+        phases={"communication": 0.5, "forward": 0.4, "data": 0.1},
+        activity=Activity(busy=0.9, sms=0.38 + 0.5 * 0.13, tensor=0.2, clock=1.0),
+    )
+    found = by_cause(waterfall(seen))
+    assert found["memory"] == pytest.approx(20)
+    assert found["unexplained"] == pytest.approx(0, abs=1e-9)
+
+
+def test_what_the_host_does_beside_is_not_counted_twice() -> None:
+    """A tenth of the step nothing was launched: the job says so, and the GPU had no kernel."""
+    seen = Observed(
+        mfu=0.40,
+        phases={"other": 0.1, "forward": 0.9},
+        activity=Activity(busy=0.9, sms=0.9, tensor=0.4, clock=1.0),
+    )
+    found = by_cause(waterfall(seen))
+    assert found["framework"] == pytest.approx(10)
+    assert found["memory"] == pytest.approx(50)

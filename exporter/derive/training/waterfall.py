@@ -39,8 +39,8 @@ COMPUTING = ("forward", "backward", "optimizer")
 WAITING = ("data", "checkpoint", "evaluation", "bubble", "communication")
 """The phases that are causes of their own; what is `other` counts for the framework."""
 
-QUIET = frozenset({"data", "checkpoint", "bubble"})
-"""Causes during which a GPU has no kernel to run."""
+QUIET = frozenset({"data", "checkpoint", "bubble", "framework"})
+"""Causes during which a GPU has no kernel to run, when they are told as time beside computing."""
 
 
 class Loss(NamedTuple):
@@ -122,7 +122,9 @@ def _room(seen: Observed, waiting: list[Loss]) -> _Room:
         return found
     complete = bool(computing) or seen.alone or "communication" in seen.phases
     knows_data = "data" in seen.phases or bool(computing)
-    if (found := _counted(room, quiet, seen.activity, knows_data=knows_data)) is not None:
+    needed = min(room, _work(seen) / _clock(seen)) if _clock(seen) else room
+    found = _counted(room, quiet, needed, seen.activity, knows_data=knows_data)
+    if found is not None:
         return found if complete else found._replace(evidence=None)
     return _Room(room, (), "measured" if computing else None)
 
@@ -144,12 +146,18 @@ def _profiled(room: float, quiet: float, profile: Profile) -> _Room | None:
     )
 
 
-def _counted(room: float, quiet: float, did: Activity, *, knows_data: bool) -> _Room | None:
-    """Split time by the GPU's counters: what had no kernel, what had no use for tensor cores."""
+def _counted(
+    room: float, quiet: float, needed: float, did: Activity, *, knows_data: bool
+) -> _Room | None:
+    """Split time by the GPU's counters: what had no kernel, what had no use for tensor cores.
+
+    Kernels that communicate have SMs too, also outside of the time to compute: so what the work
+    itself needs at the least is not given to memory, however many SMs were active.
+    """
     if did.busy is None or did.sms is None or did.tensor is None:
         return None
     idle = min(room, max(0.0, 1.0 - did.busy - quiet))
-    bound = min(room - idle, max(0.0, did.sms - did.tensor))
+    bound = max(0.0, min(room - idle - needed, did.sms - did.tensor))
     return _Room(
         room - idle - bound,
         (
@@ -162,8 +170,7 @@ def _counted(room: float, quiet: float, did: Activity, *, knows_data: bool) -> _
 
 def _within(seen: Observed, room: _Room) -> Iterator[Loss]:
     """Yield what is lost within the time for products: to a low clock, and to the kernels."""
-    work = seen.mfu if seen.hfu is None else max(seen.mfu, seen.hfu)
-    clock = 1.0 if seen.activity.clock is None else min(1.0, seen.activity.clock)
+    work, clock = _work(seen), _clock(seen)
     if room.evidence is None:
         # Of the time that the work itself takes at that clock, at the least; there is only so much.
         if seen.activity.clock is not None and clock > 0:
@@ -173,3 +180,13 @@ def _within(seen: Observed, room: _Room) -> Iterator[Loss]:
     if seen.activity.clock is not None:
         yield Loss("clock", "counters", room.products * (1 - clock))
     yield Loss("kernels", room.evidence, max(0.0, room.products * clock - work))
+
+
+def _work(seen: Observed) -> float:
+    """Return what was computed, recomputed work included, as a share of the peak."""
+    return seen.mfu if seen.hfu is None else max(seen.mfu, seen.hfu)
+
+
+def _clock(seen: Observed) -> float:
+    """Return the clock over that of the peak; 1 where it is higher, or not known."""
+    return 1.0 if seen.activity.clock is None else min(1.0, seen.activity.clock)
