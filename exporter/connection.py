@@ -76,10 +76,10 @@ class Connection(HttpToolsProtocol):
             if self._head_bytes == 0:
                 self._allow(SECONDS_TO_ASK)
             self._head_bytes += len(data)
-            if self._head_bytes > MOST_HEAD_BYTES:
-                self.transport.abort()
-                return
         super().data_received(data)
+        # Only now: a body may have come along with its head, and is none of it.
+        if self._head_bytes is not None and self._head_bytes > MOST_HEAD_BYTES:
+            self.transport.abort()
 
     def on_headers_complete(self) -> None:
         """Note that the connection has asked something."""

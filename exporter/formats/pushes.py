@@ -64,11 +64,11 @@ def read(body: bytes, most: int) -> Pushed:
     records: list[tuple[int, Record]] = []
     refused: list[Refused] = []
     ignored: dict[str, None] = {}
-    for index, piece in enumerate(_pieces(text)):
+    for index, (piece, depth) in enumerate(_pieces(text)):
         if index >= most:
             raise TooMuch(f"more than {most} records at once (push.max_records)")
         try:
-            record, unknown = _record(_parse(piece))
+            record, unknown = _record(_parse(piece, depth))
         except _WrongError as error:
             refused.append(Refused(index, error.field, str(error)))
             continue
@@ -78,21 +78,21 @@ def read(body: bytes, most: int) -> Pushed:
     return Pushed(tuple(records), tuple(refused), tuple(ignored)[:MAX_IGNORED])
 
 
-def _pieces(text: str) -> Iterator[str]:
-    """Yield the text of each record."""
+def _pieces(text: str) -> Iterator[tuple[str, int]]:
+    """Yield the text of each record, and how deep it is nested."""
     if (start := _LIST.match(text)) is None:
         at = _skip(text, 0)
         if text[at : at + 1] != "{":
             raise Malformed('a record, or {"records": [...]}, is wanted')
-        end = _end(text, at)
-        yield text[at:end]
+        end, depth = _end(text, at)
+        yield text[at:end], depth
         _expect_end(text, end)
         return
     at = _skip(text, start.end())
     if text[at : at + 1] != "]":
         while True:
-            end = _end(text, at)
-            yield text[at:end]
+            end, depth = _end(text, at)
+            yield text[at:end], depth
             at = _skip(text, end)
             if text[at : at + 1] != ",":
                 break
@@ -117,26 +117,27 @@ def _expect_end(text: str, at: int) -> None:
         raise Malformed(f"something follows the end at character {at}")
 
 
-def _end(text: str, at: int) -> int:
-    """Return where the object that begins at `at` ends."""
+def _end(text: str, at: int) -> tuple[int, int]:
+    """Return where the object that begins at `at` ends, and how deep it is nested."""
     if text[at : at + 1] != "{":
         raise Malformed(f"an object is wanted at character {at}")
-    depth = 0
-    for token in _TOKEN.finditer(text, at, at + MAX_RECORD):
+    depth = deepest = 0
+    for token in _TOKEN.finditer(text, at):
         if token[0] in "{[":
             depth += 1
-            if depth > MAX_DEPTH:
-                raise Malformed(f"nested deeper than {MAX_DEPTH} at character {token.start()}")
+            deepest = max(deepest, depth)
         elif token[0] in "]}":
             depth -= 1
             if depth == 0:
-                return token.end()
-    if len(text) - at > MAX_RECORD:
-        raise TooMuch(f"the record at character {at} is longer than {MAX_RECORD} characters")
+                return token.end(), deepest
     raise Malformed(f"the record at character {at} has no end")
 
 
-def _parse(piece: str) -> dict[str, Any]:
+def _parse(piece: str, depth: int) -> dict[str, Any]:
+    if len(piece) > MAX_RECORD:
+        raise _WrongError("", f"longer than {MAX_RECORD} characters")
+    if depth > MAX_DEPTH:
+        raise _WrongError("", f"nested deeper than {MAX_DEPTH}")
     try:
         found = json.loads(piece)
     except json.JSONDecodeError as error:
@@ -269,13 +270,15 @@ _STEP: _Fields = {
 }  # fmt: skip
 _FACTS: _Fields = {
     "run": _text, "framework": _text, "world_size": _whole, "model": _text, "config": _mapping,
-    "flops_per_token": _number, "active_parameters": _number, "sequence_length": _whole,
+    "flops_per_token": _number, "active_parameters": _number,
+    "attention_flops_per_token": _number, "sequence_length": _whole,
     "document_length": _number, "global_batch": _number, "micro_batch": _number,
     "micro_batches": _whole, "data_parallel": _whole, "tensor_parallel": _whole,
     "pipeline_parallel": _whole, "virtual_stages": _whole, "context_parallel": _whole,
     "expert_parallel": _whole, "schedule": _text, "precision": _text,
     "recompute": _one_of("none", "selective", "full"), "trainable": _one_of("all", "adapters"),
-    "adapter_parameters": _number, "local_ranks": _ranks, "submitted": _wall, "last_step": _whole,
+    "adapter_parameters": _number,
+    "first_trainable": _whole, "local_ranks": _ranks, "submitted": _wall, "last_step": _whole,
 }  # fmt: skip
 _MOMENT: _Fields = {
     "run": _text, "moment": _one_of(*get_args(MomentKind)), "wall": _wall, "rank": _whole,
