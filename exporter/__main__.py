@@ -1,4 +1,4 @@
-"""The command `flopwatch`: run, demo, once, check, roofline, docs.
+"""The command `flopwatch`: run, demo, once, check, roofline, docs, and those of `commands`.
 
 Parses the command line, prints for people, and turns problems into exit codes: 0 fine, 1 failed,
 2 the configuration or the command line is wrong. Loads nothing heavy before a command needs it: a
@@ -12,7 +12,7 @@ import math
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,7 @@ from exporter import __version__
 if TYPE_CHECKING:
     import socket
 
+    from exporter.commands.parser import Handler
     from exporter.config import ServerSettings, Settings
     from exporter.plans import Planner
     from exporter.samples import View
@@ -132,7 +133,22 @@ def _parser() -> argparse.ArgumentParser:
     docs = commands.add_parser("docs", help="write the reference of all metrics")
     docs.set_defaults(command=_docs)
     docs.add_argument("file", type=Path, nargs="?", default=Path("docs/METRICS.md"))
+
+    from exporter.commands.parser import add_commands
+
+    add_commands(commands, _told)
     return parser
+
+
+def _told(handler: Handler) -> Callable[[argparse.Namespace], int]:
+    """Return a command that prints the lines of a handler, and returns its exit code."""
+
+    def command(options: argparse.Namespace) -> int:
+        lines, code = handler(options)
+        _print(*lines)
+        return code
+
+    return command
 
 
 def _common(parser: argparse.ArgumentParser) -> None:

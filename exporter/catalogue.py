@@ -15,6 +15,7 @@ from collections.abc import Mapping
 
 from exporter.samples import Metric
 
+DIAGNOSIS = "diagnosis"
 EXPORTER = "exporter"
 GPU = "gpu"
 HOST = "host"
@@ -1268,6 +1269,12 @@ TRAIN_LOCAL_RANKS = Metric(
     "Ranks of the run that are processes on this node, as their environment says.",
     _RUN, TRAINING, stability="experimental",
 )  # fmt: skip
+TRAIN_EXTREME_RANK_STEP_SECONDS = Metric(
+    "train_extreme_rank_step_seconds", "gauge",
+    "Time of a step of the fastest and of the slowest rank of the run, on whatever node, as its"
+    " log named them last (Megatron's straggler detection).",
+    (*_RANK, "extreme"), TRAINING, "seconds", "experimental",
+)  # fmt: skip
 TRAIN_LOG_FILES = Metric(
     "train_log_files", "gauge", "Log files that are followed.",
     (), TRAINING, stability="experimental",
@@ -1301,6 +1308,12 @@ TRAIN_RUN_INFO = Metric(
     " known; rank is empty where none is.",
     (*_RANK, "framework", "model_name", "precision", "schedule", "world_size", "scope"),
     TRAINING, stability="experimental",
+)  # fmt: skip
+TRAIN_RUN_GPU = Metric(
+    "train_run_gpu", "gauge",
+    "1 for each GPU of this node that works on the run: as stated, as readers tell, or all of them"
+    " where the run is the only one and as large as the node.",
+    (*_RUN, "gpu", "uuid"), TRAINING, stability="experimental",
 )  # fmt: skip
 TRAIN_READER_CHOSEN = Metric(
     "train_reader_chosen", "gauge",
@@ -1826,6 +1839,51 @@ NCCL_FILES_TOTAL = Metric(
     "nccl_files_total", "counter",
     "Files of tests that were dealt with: read, failed.",
     ("outcome",), NCCL, stability="experimental",
+)  # fmt: skip
+
+# ---------------------------------------------------------------- diagnosis: what the numbers mean
+# `run` is a training run; empty: the GPUs of the node that no run and no inference server uses.
+
+DIAGNOSIS_BOTTLENECK = Metric(
+    "diagnosis_bottleneck", "gauge",
+    "1 for what the decision tree says limits a run, 0 for its other answers:"
+    " memory_bound_severe, software_overhead, communication_bound, memory_bandwidth_bound,"
+    " efficient, mixed. Absent while an input is missing, or no answer has stood long enough.",
+    ("run", "bottleneck"), DIAGNOSIS, stability="experimental",
+)  # fmt: skip
+DIAGNOSIS_CONFIRMED = Metric(
+    "diagnosis_confirmed", "gauge",
+    "1 if what is measured directly (diagnosis_cause) bears the bottleneck out, 0 if it does not;"
+    " absent where nothing that could is measured.",
+    ("run",), DIAGNOSIS, stability="experimental",
+)  # fmt: skip
+DIAGNOSIS_CAUSE = Metric(
+    "diagnosis_cause", "gauge",
+    "1 for each thing that is seen to be so, 0 where it is seen not to be: data_loading,"
+    " exposed_communication, bubble, checkpoint, framework, clock, straggler, memory_bandwidth,"
+    " memory_stalled, tensor_active, link_errors, congestion, pcie_errors, pcie_width,"
+    " small_messages.",
+    ("run", "cause"), DIAGNOSIS, stability="experimental",
+)  # fmt: skip
+DIAGNOSIS_SIGNAL_RATIO = Metric(
+    "diagnosis_signal_ratio", "gauge",
+    "A share that the diagnosis rests on, over the last minute (checkpoints: hour).",
+    ("run", "signal"), DIAGNOSIS, "ratio", "experimental",
+)  # fmt: skip
+DIAGNOSIS_SIGNAL_PER_SECOND = Metric(
+    "diagnosis_signal_per_second", "gauge",
+    "A rate of events that the diagnosis rests on, over the last minute.",
+    ("run", "signal"), DIAGNOSIS, stability="experimental",
+)  # fmt: skip
+DIAGNOSIS_THRESHOLD_RATIO = Metric(
+    "diagnosis_threshold_ratio", "gauge",
+    "What shares are held against, as configured.",
+    ("threshold",), DIAGNOSIS, "ratio", "experimental",
+)  # fmt: skip
+DIAGNOSIS_THRESHOLD_PER_SECOND = Metric(
+    "diagnosis_threshold_per_second", "gauge",
+    "What rates of events are held against, as configured.",
+    ("threshold",), DIAGNOSIS, stability="experimental",
 )  # fmt: skip
 
 # ---------------------------------------------------------------- exporter: what jobs push

@@ -104,10 +104,13 @@ def _rate(value: object) -> object:
     return float(number)
 
 
+_WORK = re.compile(r"(\d{1,18}(?:\.\d{1,18})?(?:[eE][+-]?\d{1,2})?)\s*([MGTP]?)")
+
+
 def _work(value: object) -> object:
     """Return operations for a token; YAML takes 5e10 for text."""
-    if isinstance(value, str) and (match := _RATE.fullmatch(value.strip())) is not None:
-        return float(match[1]) * _RATES[match[2]]
+    if isinstance(value, str) and (match := _WORK.fullmatch(value.strip())) is not None:
+        return float(match[1]) * {**_RATES, "M": 1e6}[match[2]]
     if isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
     raise ValueError(f"a number such as 5e10 or 50G is wanted, not {_shown(value)}")
@@ -393,6 +396,59 @@ class ServingSettings(_Timed):
     refresh: Duration = Field(default="10s", ge=1.0, le=60.0)  # type: ignore[assignment]
 
 
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+"""A share of 1."""
+
+EventRate = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
+"""Events in a second."""
+
+
+class DiagnosisThresholds(_Section):
+    """Where the decision tree divides: shares of 1, and events in a second (`_rate`)."""
+
+    low_utilization: Share = 0.70
+    high_utilization: Share = 0.95
+    full_memory: Share = 0.90
+    high_communication: Share = 0.30
+    low_communication: Share = 0.10
+    idle_utilization: Share = 0.05
+    data_loading: Share = 0.10
+    exposed_communication: Share = 0.15
+    bubble: Share = 0.15
+    checkpoint: Share = 0.05
+    clock_loss: Share = 0.10
+    throttled: Share = 0.10
+    skew: Share = 0.10
+    memory_bandwidth: Share = 0.60
+    tensor_active: Share = 0.50
+    memory_stalled: Share = 0.05
+    framework: Share = 0.15
+    small_messages: Share = 0.50
+    pcie_width: Share = 0.99
+    link_error_rate: EventRate = 0.01
+    congestion_rate: EventRate = 100.0
+    pcie_error_rate: EventRate = 0.1
+
+    @model_validator(mode="after")
+    def _in_order(self) -> DiagnosisThresholds:
+        for low, high in (
+            ("low_utilization", "high_utilization"),
+            ("low_communication", "high_communication"),
+        ):
+            if getattr(self, low) > getattr(self, high):
+                raise ValueError(f"{low} is above {high}")
+        return self
+
+
+class DiagnosisSettings(_Rated):
+    """Which bottleneck a run has: how long it is looked at, how long an answer must stand."""
+
+    enabled: Switch = "auto"
+    window: Duration = Field(default="60s", ge=5, le=3600)  # type: ignore[assignment]
+    hold: Duration = Field(default="30s", ge=0, le=3600)  # type: ignore[assignment]
+    thresholds: DiagnosisThresholds = DiagnosisThresholds()
+
+
 class BaselineSettings(_Section):
     """A throughput that a run's is compared with."""
 
@@ -431,7 +487,7 @@ class TrainingRunSettings(_Section):
 class TrainingSettings(_Timed):
     """Training runs: what is derived of them, and what is stated of some."""
 
-    # A run of eight ranks has some 150 series; a node may have 64 of them.
+    # A run of eight ranks has some 180 series; a node may have 64 of them.
     max_series: int = Field(default=20_000, ge=1, le=1_000_000)
     runs: Annotated[tuple[TrainingRunSettings, ...], BeforeValidator(_list)] = ()
 
@@ -677,6 +733,7 @@ class Settings(_Section):
     state_interval: Duration = Field(default="60s", ge=1, le=3600)  # type: ignore[assignment]
     push: PushSettings = PushSettings()
     sources: SourcesSettings = SourcesSettings()
+    diagnosis: DiagnosisSettings = DiagnosisSettings()
     training: TrainingSettings = TrainingSettings()
     accelerators: Annotated[tuple[AcceleratorSettings, ...], BeforeValidator(_list)] = ()
     inference_sla: Annotated[tuple[Objective, ...], _objectives(read_inference)] = ()
@@ -687,6 +744,11 @@ class Settings(_Section):
     def objectives(self) -> tuple[Objective, ...]:
         """All that was promised."""
         return (*self.inference_sla, *self.training_sla, *self.sla)
+
+    @property
+    def serving_objectives(self) -> tuple[Objective, ...]:
+        """What was promised of inference servers."""
+        return (*self.inference_sla, *self.sla)
 
     @field_validator("accelerators")
     @classmethod

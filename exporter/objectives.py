@@ -28,7 +28,8 @@ class Objective:
     """One promise: the share `target` of events is good.
 
     An event is a request (`latency`, `error_rate`), a gap between tokens (signal `itl`), a second
-    with demand (`throughput`), a probe (`availability`) or a retry (`retry_success`). `threshold`
+    with demand (`throughput`), a probe (`availability`), a retry (`retry_success`), or what happens
+    to a training job (`training`: its first step, its end, its recovery). `threshold`
     is in seconds or tokens per second, None where an event itself is good or bad. A percentile is
     a share: "p95 < 500 ms" is 95 % of requests within 0.5 s.
     """
@@ -74,12 +75,11 @@ class Objective:
         """Return the objective in words, as it is evaluated."""
         name = "/".join(filter(None, (self.sla, self.tier, self.name)))
         share = f"{float(Decimal(repr(self.target)) * 100):.15g} %"
-        good = _GOOD[self.kind].format(signal=self.signal)
+        good = (_OF_JOBS.get(self.signal) or _GOOD[self.kind]).format(signal=self.signal)
         if self.threshold is not None:
             unit = "tokens/s" if self.kind == "throughput" else "s"
             side = "at least" if self.kind == "throughput" else "at most"
             good = good.replace("THRESHOLD", f"{side} {self.threshold:.15g} {unit}")
-        good = good.replace("THRESHOLD", "jobs do not fail")
         where = "".join(
             f"; {what} {', '.join(patterns)}"
             for what, patterns in (("models", self.models), ("servers", self.servers))
@@ -97,7 +97,12 @@ _GOOD: Mapping[Kind, str] = {
     "availability": "probes succeed",
     "error_rate": "requests do not fail",
     "retry_success": "retries succeed",
-    "training": "{signal}: THRESHOLD (not evaluated yet)",
+    "training": "{signal}",
+}
+_OF_JOBS = {
+    "job_start_latency": "jobs: from submission to the first step THRESHOLD",
+    "job_failure_rate": "jobs end without failing",
+    "checkpoint_recovery_time": "failures: until the first step after it THRESHOLD",
 }
 
 
@@ -310,6 +315,8 @@ def _complete(promise: Objective, common: Mapping[str, Any], own: Mapping[str, A
     # One failed probe of twenty tells; one slow request of twenty says nothing about a p99.
     few = 20 if promise.kind == "availability" else max(20, math.ceil(longest - 1e-6))
     chosen = {"minimum_events": few, **common, **own}
+    if promise.kind == "training":  # some jobs in a day: each is judged, and none burns a budget
+        chosen |= {"minimum_events": 1, "window": "1h", "windows": ("1h",), "burn_alerts": False}
     chosen["burn_alerts"] = chosen.get("burn_alerts", True) and pages
     if "window" in chosen and chosen["window"] not in chosen.get("windows", promise.windows):
         chosen["windows"] = (chosen["window"], *chosen.get("windows", promise.windows))

@@ -22,6 +22,7 @@ def document(view: View, about: Mapping[str, Any], *, detailed: bool) -> dict[st
         "detailed": detailed,
         "sources": [_source(source, detailed=detailed) for source in view.sources],
         "servers": _servers(view),
+        "diagnoses": _diagnoses(view),
     }
 
 
@@ -126,3 +127,28 @@ def _models(samples: list[Sample]) -> list[dict[str, Any]]:
             field = f"{labels[metric.labels.index('direction')]}_tokens"
         model[field] = value
     return list(models.values())
+
+
+_SIGNALS = (c.DIAGNOSIS_SIGNAL_RATIO, c.DIAGNOSIS_SIGNAL_PER_SECOND)
+
+
+def _diagnoses(view: View) -> list[dict[str, Any]]:
+    """Return one row for each run, "" being the GPUs without one; `bottleneck` null while open."""
+    rows: dict[str, dict[str, Any]] = {}
+    for metric in _SIGNALS:
+        for _, (run, signal), value in view.samples(metric):
+            row = rows.setdefault(
+                run,
+                {"run": run, "bottleneck": None, "confirmed": None, "causes": [], "signals": {}},
+            )
+            row["signals"][signal] = value
+    for _, (run, bottleneck), value in view.samples(c.DIAGNOSIS_BOTTLENECK):
+        if value and run in rows:
+            rows[run]["bottleneck"] = bottleneck
+    for _, (run,), value in view.samples(c.DIAGNOSIS_CONFIRMED):
+        if run in rows:
+            rows[run]["confirmed"] = bool(value)
+    for _, (run, cause), value in view.samples(c.DIAGNOSIS_CAUSE):
+        if value and run in rows:
+            rows[run]["causes"].append(cause)
+    return list(rows.values())

@@ -20,9 +20,11 @@ def main() -> None:
     options = parser.parse_args()
     file = options.log.open("ab", buffering=0)
     for step in range(options.first, options.last + 1):
-        stamp = time.strftime("%Y-%m-%d %H:%M:%S")
+        now = time.time()
+        stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now))
         line = (
-            f"[rank0]:[titan] {stamp},123 - root - INFO - step: {step:2}  loss: {10 / step:8.4f}"
+            f"[rank0]:[titan] {stamp},{int(now % 1 * 1000):03} - root - INFO - step: {step:2}"
+            f"  loss: {10 / step:8.4f}"
             "  memory: 30.99GiB(32.62%)  tps: 7,034  tflops: 407.35  mfu: 41.19%\n"
             f"some other line about step {step} that means nothing to anybody\n"
         ).encode()

@@ -18,7 +18,7 @@ FILES = sorted(path.name for path in ALERTS.glob("*.yaml"))
 Tool = Callable[[str], str]
 
 _TEXT = re.compile(r'"(?:[^"\\]|\\.)*"')
-_NAME = re.compile(r"\b(?:llm|sla|gpu|nic|host|flopwatch)_\w+")
+_NAME = re.compile(r"\b(?:llm|sla|gpu|nic|host|train|diagnosis|nccl|flopwatch)_\w+")
 _SELECTOR = re.compile(r"\b(llm_\w+)(\{[^}]*\})?")
 
 

@@ -46,6 +46,7 @@ ROOMS = {
     "client.lightning": Room(("client.*",), ("lightning", "pytorch_lightning")),
     "engines": Room(("samples", "catalogue", "engines.*"), ("yaml",)),
     "derive": Room(("samples", "catalogue", "reference.*", "derive.*")),
+    "derive.promise": Room(("samples", "catalogue", "objectives")),
     "derive.serving": Room(("samples", "catalogue", "reference.*", "derive.*", "objectives")),
     "derive.training": Room(
         ("samples", "catalogue", "reference.*", "derive.*", "objectives", "training.*")
@@ -129,6 +130,10 @@ ROOMS = {
         ),
         ("uvicorn",),
         lazily=("app", "formats.otlp"),
+    ),
+    # Commands that look at pages; they say what is to be printed.
+    "commands": Room(
+        ("samples", "clock", "config", "fetch", "formats.*", "derive.*", "commands.*")
     ),
     "app": Room(
         (

@@ -172,6 +172,7 @@ def test_a_gpu_that_appears_later_is_noticed_and_never_given_up(tmp_path: Path) 
         "sources: {host: {enabled: false}, network: {enabled: false}, process: {enabled: false},"
         " nvml: {enabled: false}, derived: {enabled: false}, inference: {enabled: false},"
         " ranks: {enabled: false}}\n"
+        "diagnosis: {enabled: false}\n"
         "push: {enabled: false}\n"
     )
     app = App(config)
@@ -315,7 +316,7 @@ def test_a_folder_that_may_not_be_looked_at_has_nothing_in_it(
 
 
 OFF = "{name: a, url: 'http://h:1/m', enabled: false}"
-PROMISED = "training_sla: {job_start_latency_p95: '< 5 minutes'}\n"
+PROMISED = "inference_sla: {latency: {ttft_p95: '< 500ms'}}\n"
 
 
 # ---- servers that are found ------------------------------------------------------------------
@@ -406,6 +407,10 @@ def test_a_server_that_is_switched_off_is_not_found_either() -> None:
         ("sources: {serving: {enabled: false}}", False),
         (f"{PROMISED}sources: {{inference: {{local: false}}}}", True),
         (f"{PROMISED}sources: {{inference: {{enabled: false}}}}", True),
+        (
+            "training_sla: {job_failure_rate: '< 5%'}\nsources: {inference: {enabled: false}}",
+            False,
+        ),
     ],
 )
 def test_what_is_derived_from_servers_runs_where_there_may_be_one(text: str, runs: bool) -> None:

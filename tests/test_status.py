@@ -62,6 +62,7 @@ def test_document_is_headed_by_the_daemon() -> None:
         "detailed": False,
         "sources": [],
         "servers": [],
+        "diagnoses": [],
     }
 
 
@@ -297,3 +298,39 @@ def test_summary_stays_short() -> None:
     (line,) = summary(told(source("network", c.NIC, "degraded", faults=faults)))
     assert len(line.splitlines()) == 1 + 5 + 1
     assert line.endswith("and 7 more parts")
+
+
+# ---------------------------------------------------------------- diagnosis
+
+
+def test_diagnosis_tells_what_limits_each_run_and_what_is_seen() -> None:
+    """The one bottleneck, whether it is borne out, the causes that are so, the signals."""
+    samples = [
+        c.DIAGNOSIS_BOTTLENECK(0, "llama", "efficient"),
+        c.DIAGNOSIS_BOTTLENECK(1, "llama", "communication_bound"),
+        c.DIAGNOSIS_CONFIRMED(1, "llama"),
+        c.DIAGNOSIS_CAUSE(1, "llama", "exposed_communication"),
+        c.DIAGNOSIS_CAUSE(0, "llama", "bubble"),
+        c.DIAGNOSIS_SIGNAL_RATIO(0.97, "llama", "gpu_utilization"),
+        c.DIAGNOSIS_SIGNAL_PER_SECOND(0.0, "llama", "link_error_rate"),
+        c.DIAGNOSIS_SIGNAL_RATIO(0.98, "", "gpu_utilization"),
+    ]
+
+    said = told(source("derive:diagnosis", c.DIAGNOSIS, "up", *samples))
+
+    assert said["diagnoses"] == [
+        {
+            "run": "llama",
+            "bottleneck": "communication_bound",
+            "confirmed": True,
+            "causes": ["exposed_communication"],
+            "signals": {"gpu_utilization": 0.97, "link_error_rate": 0.0},
+        },
+        {
+            "run": "",
+            "bottleneck": None,
+            "confirmed": None,
+            "causes": [],
+            "signals": {"gpu_utilization": 0.98},
+        },
+    ]

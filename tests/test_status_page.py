@@ -25,6 +25,7 @@ import pytest
 import uvicorn
 
 from exporter.web import Services, create_app
+from tests.test_web import no_push
 
 PAGE = Path(__file__).parent.parent / "exporter" / "status.html"
 MARKUP = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
@@ -66,7 +67,9 @@ def server(name: str, *models: Mapping[str, Any], **more: Any) -> dict[str, Any]
     }
 
 
-def status(*sources: Any, servers: Any = (), uptime: float = 7500.0, **more: Any) -> dict[str, Any]:
+def status(
+    *sources: Any, servers: Any = (), diagnoses: Any = (), uptime: float = 7500.0, **more: Any
+) -> dict[str, Any]:
     config = {
         "file": "/etc/flopwatch/config.yaml",
         "from_file": True,
@@ -85,6 +88,7 @@ def status(*sources: Any, servers: Any = (), uptime: float = 7500.0, **more: Any
         "detailed": True,
         "sources": list(sources),
         "servers": list(servers),
+        "diagnoses": list(diagnoses),
     }
 
 
@@ -121,6 +125,14 @@ BUSY_NODE = status(
             unresolved=["llm_ttft_seconds"],
         ),
         server("down", state="failed", engine="", version=""),
+    ],
+    diagnoses=[
+        {
+            "run": MARKUP, "bottleneck": "communication_bound", "confirmed": False,
+            "causes": ["exposed_communication", "link_errors"],
+            "signals": {"gpu_utilization": 0.987, "memory_used": 0.914, "communication": 0.345},
+        },
+        {"run": "", "bottleneck": None, "confirmed": None, "causes": [], "signals": {}},
     ],
     ready=False,
     config={
@@ -199,6 +211,7 @@ def served(site: Site) -> Iterator[Site]:
                 reload=None,
                 release=lambda _: {},
                 scraped=lambda: None,
+                push=no_push,
                 executor=executor,
                 chores=executor,
                 releases=executor,
@@ -457,6 +470,26 @@ def test_every_server_has_its_rows(busy_node: Visit) -> None:
         "failed down engine not known",
         "No figures now.",
     ]
+
+
+def test_every_diagnosis_has_its_row(busy_node: Visit) -> None:
+    """What limits a run, what is seen, and the tree's three signals; what is open is a dash."""
+    one, rest = rows(busy_node.page, "diagnoses")
+    assert cells(one) == {
+        "Run": MARKUP,
+        "Bottleneck": "communication bound not borne out by what is measured",
+        "Seen": "exposed communication, link errors",
+        "GPU utilization": "99 %", "Memory": "91 %", "Communication": "35 %",
+    }  # fmt: skip
+    assert cells(rest)["Run"] == "GPUs without a run"
+    assert cells(rest)["Bottleneck"] == cells(rest)["Memory"] == "\u2013"
+
+
+def test_without_a_diagnosis_there_is_no_section(browse: Browse) -> None:
+    """A node that trains nothing; a daemon that does not know of it."""
+    with served(Site(lambda _: status(source("host", "host")))) as site:
+        page = browse(site)
+    assert page.one(id="diagnosis").hidden
 
 
 def test_every_page_is_linked(busy_node: Visit) -> None:
@@ -749,6 +782,10 @@ def test_page_fits_every_screen(browse: Browse, width: int) -> None:
         *BUSY_NODE["sources"],
         source(endless, "nic", "degraded", found=[endless], faults=faults),
         servers=[*BUSY_NODE["servers"], server(endless, {"model_name": endless})],
+        diagnoses=[
+            *BUSY_NODE["diagnoses"],
+            {"run": endless, "bottleneck": endless, "causes": [endless], "signals": {}},
+        ],
     )
     with served(Site(lambda _: document, script=MEASURE, width=width)) as site:
         page = browse(site, "--window-size=1400,900")

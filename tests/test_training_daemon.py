@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.test_daemon import Daemon, Start, start  # noqa: F401 - a fixture
 
 JOB = Path(__file__).with_name("log_job.py")
@@ -67,12 +69,19 @@ def test_a_job_is_followed_through_rotation_reload_and_restart(
     assert 'flopwatch_source_up{source="logs"} 1' in page
     assert 'train_log_lag_bytes{run="llama"} 0' in page
     assert 'train_log_skipped_bytes_total{run="llama"} 0' in page
+    reached(daemon, 'train_steps_total{run="llama"}', 300)
+    reached(daemon, 'train_step{run="llama"}', 300)
+    reached(daemon, 'train_world_size{run="llama"}', 4)  # while it ran its environment was seen
+    speed = daemon.value('train_tokens_per_second_per_gpu{run="llama"}')
+    assert speed == pytest.approx(7034)
+    assert daemon.value('train_repeated_steps_total{run="llama"}') == 0
 
     # A reload makes another source, which goes on where the former one was.
     configure(tmp_path, "      - {path: /nowhere/*.log}")
     daemon.wait_for("/metrics", lambda _, page: LINES not in page)
     job(logs / "job.log", 301, 310)
     reached(daemon, LINES, 10)
+    reached(daemon, 'train_steps_total{run="llama"}', 310)
 
     code, _ = daemon.stop()
     assert code == 0

@@ -101,6 +101,8 @@ class Task:
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise ValueError(f"{name}: a number above 0 is needed, not {value}")
+        if (self.document_length or 0) > (self.sequence_length or math.inf):
+            raise ValueError(f"document_length: {self.document_length} is longer than a sequence")
         if not 0 <= self.first_trainable <= self.shape.layers:
             raise ValueError(
                 f"first_trainable: {self.first_trainable} of {self.shape.layers} layers"
@@ -237,7 +239,7 @@ def _weights(shape: ModelShape, rule: Convention) -> float:
         case "active":
             return shape.active_parameters
         case "unembedded":
-            return shape.active_parameters - shape.lookup
+            return shape.unembedded
         case "multiplied":
             return shape.multiplied
     return shape.active
@@ -284,7 +286,9 @@ def _task(facts: Facts, shapes: Models) -> Task | None:
     recompute = facts.recompute
     if megatron:
         length = length if length is not None else given.optional("seq_length")
-        recompute = recompute if recompute is not None else _recompute(given)
+        # A log tells the word alone; the other arguments tell what it means.
+        if recompute in (None, given.get("recompute_granularity")):
+            recompute = _recompute(given)
     return Task(
         shape=shape,
         sequence_length=length,
@@ -298,9 +302,17 @@ def _task(facts: Facts, shapes: Models) -> Task | None:
     )
 
 
+def _is_vague(config: Config) -> bool:
+    """Tell whether a config is only some sizes, as Megatron's telemetry sends them.
+
+    They do not tell whether the FFN has a gate, or experts: half of the work.
+    """
+    return "model_type" not in config and not is_megatron(config)
+
+
 def _shape(facts: Facts, shapes: Models) -> ModelShape | None:
     config: Config | None = facts.config
-    if config:
+    if config and not (facts.model and _is_vague(config)):
         name = facts.model or ""
         read = read_arguments if is_megatron(config) else read_config
         return read(config, name)

@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import math
 import operator
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
@@ -157,11 +158,14 @@ class _Hardware:
         self._longest_gap = longest_gap
         self._shapes: Sequence[Shape] = ()
         self._gpus: Sequence[_Gpu] = ()
+        self._courses: dict[tuple[str, str, str], _Course] = {}
 
     def __call__(self, view: View, memory: Memory, now: float) -> Iterator[Sample]:
         shapes = [source.batch.shape for source in view.sources]
         if len(shapes) != len(self._shapes) or any(map(operator.is_not, shapes, self._shapes)):
             self._shapes, self._gpus = shapes, _gpus(shapes, TENSOR_PIPES[self._hint])
+            here = {gpu.key for gpu in self._gpus}
+            self._courses = {k: one for k, one in self._courses.items() if k[:2] in here}
         board = _Board(
             [source.batch.values for source in view.sources],
             [now - (source.age or 0.0) for source in view.sources],
@@ -221,22 +225,46 @@ class _Hardware:
         active, bandwidth = board.value(gpu.dram), product.bandwidth
         if bandwidth is not None and active is not None and active >= 0:
             roof = Roof(peak, bandwidth)
-            yield from self._under(roof, gpu, precision, memory, (taken, rate, active * bandwidth))
+            key = (*gpu.key, precision)
+            course = self._courses.get(key)
+            if course is None:
+                course = self._courses[key] = _Course(self._longest_gap)
+            course.add(taken, rate, active * bandwidth)
+            yield from course.under(roof, key)
 
-    def _under(
-        self, roof: Roof, gpu: _Gpu, precision: str, memory: Memory, now: tuple[float, float, float]
-    ) -> Iterator[Sample]:
-        """Yield where a GPU stood under its roof in the last minute; `now` is time and rates."""
-        taken, *rates = now
-        key = (*gpu.key, precision)
-        spans = []
-        # Seconds too: where readings were missing, that time is in none of the three.
-        for what, rate in zip(("flops", "bytes", "seconds"), (*rates, 1.0), strict=True):
-            sums = memory.integral(what, *key, longest_gap=self._longest_gap)
-            window = memory.window(what, *key, seconds=ROOFLINE_SECONDS, most=ROOFLINE_READINGS)
-            window.add(taken, sums.add(taken, rate))
-            spans.append(sums.total - window.since(taken)[0][1])
-        done, moved, seconds = spans
+
+class _Course:
+    """What a GPU did in the last minute: sums of FLOPs, of bytes, and of the time they took.
+
+    As with an integral, a reading stands for the time since the one before it; where readings were
+    missing for long, that time is in none of the three.
+    """
+
+    __slots__ = ("_longest_gap", "_ring")
+
+    def __init__(self, longest_gap: float) -> None:
+        self._longest_gap = longest_gap
+        self._ring: deque[tuple[float, float, float, float]] = deque(maxlen=ROOFLINE_READINGS)
+
+    def add(self, taken: float, flops: float, traffic: float) -> None:
+        """Take a reading of both rates; one that is no newer than the last is ignored."""
+        if not self._ring:
+            self._ring.append((taken, 0.0, 0.0, 0.0))
+            return
+        last, done, moved, seconds = self._ring[-1]
+        span = taken - last
+        if span <= 0:
+            return
+        if span > self._longest_gap:
+            span = 0.0
+        self._ring.append((taken, done + flops * span, moved + traffic * span, seconds + span))
+        while self._ring[0][0] < taken - ROOFLINE_SECONDS:
+            self._ring.popleft()
+
+    def under(self, roof: Roof, key: tuple[str, str, str]) -> Iterator[Sample]:
+        """Yield where the GPU stood under its roof."""
+        (_, *first), (_, *last) = self._ring[0], self._ring[-1]
+        done, moved, seconds = map(operator.sub, last, first)
         if seconds <= 0:
             return
         if moved > 0:

@@ -65,7 +65,9 @@ def _plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
         )  # fmt: skip
     if sources.inference.enabled:
         yield from inference_plans(settings, estate)
-    if sources.serving.enabled and (settings.objectives or expects_servers(sources.inference)):
+    if sources.serving.enabled and (
+        settings.serving_objectives or expects_servers(sources.inference)
+    ):
         yield serving_plan(settings, estate)
     yield from training_plans(settings, estate)
 

@@ -329,7 +329,7 @@ class _Look:
 
 def serving_plan(settings: Settings, estate: Estate) -> Plan:
     """Return the derivation; it passes over no reading of a server, however often that is read."""
-    told, objectives = settings.sources.serving, settings.objectives
+    told, objectives = settings.sources.serving, settings.serving_objectives
     often = min((told.interval, *_paces(settings.sources.inference)))
     schedule = Schedule(often, told.deadline, told.max_series)
     shapes = _shapes(settings.sources.inference)

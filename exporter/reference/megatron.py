@@ -15,13 +15,30 @@ from typing import Any
 
 from exporter.reference.models import ModelShape, read_generic
 
-_WORDS = {"true": True, "false": False, "none": None, "null": None, "": True}
 _UNCOUNTED = (
     "hybrid_override_pattern", "hybrid_layer_pattern", "hybrid_attention_ratio", "is_hybrid_model",
     "hybrid_mlp_ratio", "experimental_attention_variant",
     "linear_attention_freq", "linear_attention_type", "attention_output_gate", "moe_latent_size",
     "heterogeneous_layers_config_path", "heterogeneous_layers_config_encoded_json",
 )  # fmt: skip
+
+ARGUMENTS = frozenset((
+    "add_bias_linear", "add_qkv_bias", "disable_bias_linear", "ffn_hidden_size",
+    "gated_linear_unit", "group_query_attention", "hidden_size", "kv_channels", "kv_lora_rank",
+    "make_vocab_size_divisible_by", "max_position_embeddings", "moe_ffn_hidden_size",
+    "moe_layer_freq", "moe_router_enable_expert_bias", "moe_router_topk", "moe_shared_expert_gate",
+    "moe_shared_expert_intermediate_size", "mtp_num_layers", "multi_latent_attention",
+    "normalization", "num_attention_heads", "num_experts", "num_layers", "num_query_groups",
+    "padded_vocab_size", "position_embedding_type", "q_lora_rank", "qk_head_dim", "qk_layernorm",
+    "qk_pos_emb_head_dim", "recompute_granularity", "recompute_method", "recompute_modules",
+    "recompute_num_layers", "seq_length", "share_embeddings_and_output_weights", "softmax_type",
+    "swiglu", "tensor_model_parallel_size", "untie_embeddings_and_output_weights",
+    "use_rotary_position_embeddings", "v_head_dim", "vocab_size", "window_attn_skip_freq",
+    "window_size", *_UNCOUNTED,
+))  # fmt: skip
+"""All arguments that are asked for."""
+
+_WORDS = {"true": True, "false": False, "none": None, "null": None, "": True}
 _PART = re.compile(r"\[([01](?:,[01])*)\](?:\*([0-9]{1,4}))?")
 _LONGEST_PATTERN = 1000
 _MOST = 10**7
@@ -51,7 +68,8 @@ class Arguments:
     """The arguments of a Megatron job, asked for by kind."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
-        self._values = {_plain(key): _read(value) for key, value in values.items()}
+        named = ((_plain(key), value) for key, value in values.items())
+        self._values = {name: _read(value) for name, value in named if name in ARGUMENTS}
 
     def get(self, key: str) -> Any:
         """Return a value as it was given, nothing where there is none."""
@@ -227,4 +245,6 @@ def _read(value: Any) -> Any:
     text = value.strip()
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]
-    return int(text) if re.fullmatch(r"-?[0-9]{1,12}", text) else text
+    if re.fullmatch(r"-?[0-9]{1,12}", text):
+        return int(text)
+    return float(text) if re.fullmatch(r"-?[0-9]{1,12}\.[0-9]{0,12}", text) else text

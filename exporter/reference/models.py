@@ -159,6 +159,11 @@ class ModelShape:
         return self.parameters - self.balance - unmet * (self.expert + self.expert_small)
 
     @property
+    def unembedded(self) -> int:
+        """Return those without an input embedding that is not the head too."""
+        return self.active_parameters - self.lookup
+
+    @property
     def stored_bytes(self) -> float:
         """Return the bytes of all weights, scales of quantized ones included."""
         return self.weight_bytes(math.inf) + self.lookup * self.plain_bits / 8

@@ -9,6 +9,7 @@ other; `train_log_lag_bytes` tells what has not been read yet.
     train_log_lag_bytes{run="llama"} 0
     train_log_skipped_bytes_total{run="llama"} 0
     train_log_files 3
+    train_extreme_rank_step_seconds{run="llama",rank="8",extreme="fastest"} 3.45308
 """
 
 from __future__ import annotations
@@ -37,10 +38,11 @@ HEAD = 256 << 10
 """Bytes at its beginning that are read for the facts which jobs state there."""
 OLDEST = 3600.0
 """Seconds after its last line for which a log that was there before us is of interest."""
-CHUNK = 1 << 20
+CHUNK = 256 << 10
 SHARE = 4 << 20
-"""Bytes of one file in one read; of all files together `TOTAL`."""
-TOTAL = 32 << 20
+"""Bytes of one file in one read."""
+BUDGET = 1.0
+"""Seconds of one read, after which the files that are left come first in the next one."""
 FARTHEST = 256 << 20
 """Bytes that a file may be behind; beyond them its middle is passed over, and told."""
 
@@ -155,6 +157,7 @@ class TrainingLogsSource:
         self._runs: dict[str, _Run] = {}
         self._kept: Mapping[str, Any] = {}
         self._kept_facts: Mapping[str, Any] = {}
+        self._extremes: dict[str, tuple[float, dict[str, tuple[int, float]]]] = {}
         self._round: float | None = None
         self._kept_at = 0.0
         self._look_at = -math.inf
@@ -179,6 +182,10 @@ class TrainingLogsSource:
             self._keep()
         yield from self._limited([*self._refused.values(), *self._unread, *self._items])
         yield from self._samples(now)
+
+    def look_again(self) -> None:
+        """Have the next read look for files, however short a time ago that was done."""
+        self._look_at = -math.inf
 
     def close(self) -> None:
         """Tell what waits, leave the places to a successor, and close all files."""
@@ -325,6 +332,7 @@ class TrainingLogsSource:
                 idle = sorted(self._runs.keys() - used, key=lambda n: self._runs[n].used)
                 for former in idle[: len(self._runs) - 2 * _RUNS]:
                     del self._runs[former]
+                    self._extremes.pop(former, None)
             run = self._runs[name] = _Run()
         run.used = now
         return run
@@ -334,25 +342,28 @@ class TrainingLogsSource:
     def _follow_all(self, now: float) -> None:
         """Give each file its share, beginning with another one each time."""
         paths = list(self._files)
-        left = TOTAL
-        self._turn = (self._turn + 1) % max(1, len(paths))
-        for path in paths[self._turn :] + paths[: self._turn]:
+        self._turn %= max(1, len(paths))
+        until = now + BUDGET
+        for at, path in enumerate(paths[self._turn :] + paths[: self._turn]):
+            if at and self._clock.monotonic() >= until:
+                self._turn += at
+                break
             one = self._files[path]
             try:
-                left -= self._follow(one, min(left, SHARE), now)
+                self._follow(one, until, now)
             except OSError as error:
                 self._items.append(Fault.of(path, error))
                 one.tail.close()
 
-    def _follow(self, one: _Followed, share: int, now: float) -> int:
-        """Read on in one file; return how many bytes there were. Raises `OSError`."""
+    def _follow(self, one: _Followed, until: float, now: float) -> None:
+        """Read on in one file until its share is read, or it is late. Raises `OSError`."""
         tail, stream = one.tail, one.stream
         records: list[Record] = []
         taken = 0
         if tail.behind > FARTHEST:
             self._jump(one)
-        while taken < share:
-            data = tail.read(min(CHUNK, share - taken))
+        while taken < SHARE and (not taken or self._clock.monotonic() < until):
+            data = tail.read(min(CHUNK, SHARE - taken))
             if tail.turned:
                 records += stream.rest()
                 stream.restart()
@@ -369,7 +380,6 @@ class TrainingLogsSource:
         self._count(one, taken)
         one.live = tail.behind == 0
         one.catching_up = one.catching_up and not one.live
-        return taken
 
     def _jump(self, one: _Followed) -> None:
         """Pass over the middle of a file that grows faster than it is read."""
@@ -408,6 +418,9 @@ class TrainingLogsSource:
                 else record
                 for record in records
             ]
+        if extremes := one.stream.parser.extremes:
+            one.stream.parser.extremes = {}
+            self._extremes[one.run] = now, extremes
         if stepped:
             run.steps += 1
         elif not (run.steps or one.certain):
@@ -463,6 +476,10 @@ class TrainingLogsSource:
             for name, run in self._runs.items()
             if name == "" or (run.steps and (name in followed or now - run.used < OLDEST))
         ]
+        for name, (told, extremes) in self._extremes.items():
+            if name in shown and now - told < _RETELL:
+                for extreme, (rank, seconds) in extremes.items():
+                    yield c.TRAIN_EXTREME_RANK_STEP_SECONDS(seconds, name, str(rank), extreme)
         for name in shown[: _RUNS + 1]:
             run = self._runs[name]
             yield c.TRAIN_LOG_BYTES_TOTAL(run.read, name)

@@ -20,7 +20,7 @@ from exporter.reference.models import ModelShape, load, read_config
 DATA = Path(__file__).parent.parent / "data/training"
 MODELS: dict[str, dict[str, Any]] = json.loads((DATA / "models.json").read_text("utf-8"))
 ROWS: list[dict[str, Any]] = [
-    row
+    {**row, "file": path.name}
     for path in sorted(DATA.glob("mfu-tables*.json"))
     for row in json.loads(path.read_text("utf-8"))["rows"]
 ]
@@ -48,6 +48,10 @@ KNOWN = {"gpt3-175b": {"layers": 96, "hidden": 12288, "heads": 96, "vocab": 5120
 """Sizes of models that rows name without a config."""
 
 
+ROUNDING = 0.5
+"""What a share that is printed without decimals may be off by, in points."""
+
+
 class Figures(NamedTuple):
     """TFLOP/s for each GPU, and per cent of the peak; nothing where the row has too little."""
 
@@ -63,6 +67,10 @@ def unreproduced(row: Mapping[str, Any]) -> str | None:
         return "neither MFU nor HFU nor TFLOP/s is published"
     if "not reproduced" in row.get("note", ""):
         return row["note"]
+    if abs(row.get("consistency_error_points") or 0) > ROUNDING:
+        return f"its own figures differ by {row['consistency_error_points']} points"
+    if abs(row.get("best_error_pct") or 0) > row["tolerance_pct"]:
+        return f"no formula that anybody tried comes nearer than {row['best_error_pct']} %"
     known = row.get("best_formula") is not None and rate_of(row) is not None
     ratio = printed.get("tflops_per_gpu") and (printed.get("mfu_pct") or printed.get("hfu_pct"))
     if not known and not ratio:

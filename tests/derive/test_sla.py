@@ -510,17 +510,6 @@ def test_retry_success_of_the_specification_is_breached_and_recovers() -> None:
     assert node.state("retry_success_rate") == "met"
 
 
-def test_training_is_undetermined_until_something_feeds_it() -> None:
-    """The keys are taken now; nothing is said that is not known."""
-    node = Node(SEED, Server())
-    node.run(60)
-
-    for name in ("job_start_latency_p95", "job_failure_rate", "checkpoint_recovery_time"):
-        assert node.state(name) == "undetermined"
-        assert node.get(c.SLA_EVENTS_TOTAL, name) is None
-        assert node.get(c.SLA_TARGET_RATIO, name) == 0.95
-
-
 # ---------------------------------------------------------------- arithmetic
 
 

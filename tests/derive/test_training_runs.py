@@ -117,6 +117,7 @@ def test_a_share_of_a_run_over_nodes_is_not_taken_for_the_run() -> None:
     names = {name for name, *_ in here.said}
     assert names == {
         "train_run_info", "train_reader_chosen", "train_phase_seconds_total",
+        "train_rank_step_seconds",
     }  # fmt: skip
     assert all(labels[-1] == "rank" for labels in here.rows(c.TRAIN_RUN_INFO))
 
@@ -442,7 +443,7 @@ def eight_ranks(here: Lab, run: str, n: int) -> None:
 
 
 def test_a_run_of_eight_ranks_keeps_to_its_series() -> None:
-    """150 with everything that such a run tells, histogram included."""
+    """180 with everything that such a run tells, histogram and ranks included."""
     here = Lab()
     here.tell("push", Facts(run="a", world_size=8, model="meta-llama/Llama-3.1-8B",
                             sequence_length=4096, precision="bf16", recompute="full",
@@ -456,7 +457,7 @@ def test_a_run_of_eight_ranks_keeps_to_its_series() -> None:
         len(value.counts) + 2 if isinstance(value, Histogram) else 1 for value in here.said.values()
     )
     assert here.get(c.TRAIN_HFU_RATIO, "a", "causal", "bf16") is not None
-    assert series <= 150, series
+    assert series <= 180, series
 
 
 def test_no_series_is_told_of_what_is_not_known() -> None:

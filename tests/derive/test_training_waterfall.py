@@ -166,20 +166,20 @@ def test_losses_and_mfu_add_up_to_1_whatever_is_known(seen: Observed) -> None:
 
 
 def job(
-    *, data: float = 0.03, wait: float = 0.1, slow: float = 1.0, lost: float = 0.02
+    *, data: float = 0.03, wait: float = 0.05, slow: float = 1.0, lost: float = 0.02
 ) -> dict[str, float]:
     """Return the waterfall of a made-up job on two ranks, in percent points of the peak.
 
-    A step of 1 s: `data` and `wait` seconds, `lost` in no phase, and 0.85 s of computing, of which
-    0.25 are bound by memory; the clock stretches the rest to `1 / slow`.
+    A step of 1 s: `data` and `wait` seconds, `lost` in no phase, and 0.9 s of computing, of which
+    0.2 are bound by memory; the clock stretches the rest to `1 / slow`.
     """
     lab = Lab(work=given_work(0.5 * BF16 / 100_000))
     lab.tell("push", Facts(run="a", world_size=2, precision="bf16"))
-    computing = 0.25 + 0.6 / slow
+    computing = 0.2 + 0.7 / slow
     seconds = computing + data + wait + lost
     busy = (computing + wait) / seconds
     sms = (computing + 0.1 * wait) / seconds
-    tensor = (sms * seconds - 0.25) / seconds
+    tensor = (sms * seconds - 0.2) / seconds
     for n in range(1, 90):
         lab.now += seconds
         for rank in range(2):
@@ -203,8 +203,8 @@ def job(
     ("cause", "injected", "changes"),
     [
         ("data", 0.08, {"data": 0.11}),
-        ("communication", 0.08, {"wait": 0.18}),
-        ("clock", 0.6 / 0.9 - 0.6, {"slow": 0.9}),
+        ("communication", 0.08, {"wait": 0.13}),
+        ("clock", 0.7 / 0.9 - 0.7, {"slow": 0.9}),
     ],
 )
 def test_what_is_injected_is_found_in_its_cause(

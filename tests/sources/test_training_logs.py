@@ -424,6 +424,49 @@ def test_a_busy_file_keeps_no_other_waiting(lab: Lab, monkeypatch: pytest.Monkey
     assert lab.value("train_log_lag_bytes", "busy") == 0
 
 
+def test_a_log_full_of_steps_keeps_no_other_waiting(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A read ends after a second, and the next one begins with those that had no turn."""
+    monkeypatch.setattr(training_logs, "CHUNK", 100)
+    lab.start()
+    lab.read()
+    lab.write("a.log", "".join(map(titan, range(1, 100))))
+    lab.write("b.log", titan(1))
+    real = lab.ledger.tell
+
+    def slow(*told: Any) -> int:
+        lab.clock.advance(0.5)
+        return real(*told)
+
+    monkeypatch.setattr(lab.ledger, "tell", slow)
+    monkeypatch.setattr(training_logs, "SHARE", 1000)
+    lab.read()
+    assert lab.runs == {"a"}
+    lab.read()
+    assert lab.track("b").last == 1
+    for _ in range(30):
+        lab.read()
+    assert lab.track("a").last == 99
+
+
+def test_the_slowest_rank_is_shown_while_it_is_news(lab: Lab) -> None:
+    lab.start()
+    lab.read()
+    lab.write(
+        "job.log",
+        "iteration 5/ 10 | elapsed time per iteration (ms): 9000.0 | lm loss: 2.0 |\n"
+        "| MnRtt/Rnk: 3453.08ms/8 | MxRtt/Rnk: 3468.20ms/0 |\n",
+    )
+    lab.read()
+    lab.read()
+    assert lab.value("train_extreme_rank_step_seconds", "job", "8", "fastest") == 3.45308
+    assert lab.value("train_extreme_rank_step_seconds", "job", "0", "slowest") == 3.4682
+    lab.read(700)
+    lab.read()
+    assert lab.value("train_extreme_rank_step_seconds", "job", "0", "slowest") is None
+
+
 def test_one_that_is_too_far_behind_goes_on_near_the_end(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -101,14 +101,14 @@ def test_the_driver_knows_best_which_gpu_a_rank_has(launch: Launch) -> None:
     assert found["mine"].local_ranks == {0: 6, 1: 7}
 
 
-def test_names_of_runs_can_be_stated(launch: Launch) -> None:
+def test_names_of_runs_can_be_stated(tmp_path: Path) -> None:
     both = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
-    launch(**both, WANDB_NAME="sweep-7")
-    launch(**both)
-    found = facts(TrainingLedger(), Machine(Path("/")), names={"sweep-*": "sweep"})
-    assert "sweep" in found
-    found = facts(TrainingLedger(), Machine(Path("/")), names={"sweep-*": "sweep", "*": "other"})
-    assert {"sweep", "other"} <= found.keys()
+    process(tmp_path, 10, 100, {**both, "WANDB_NAME": "sweep-7"})
+    process(tmp_path, 11, 100, both)
+    found = facts(TrainingLedger(), Machine(tmp_path), names={"sweep-*": "sweep"})
+    assert found.keys() == {"sweep"}
+    found = facts(TrainingLedger(), Machine(tmp_path), names={"sweep-*": "sweep", "*": "other"})
+    assert found.keys() == {"sweep", "other"}
 
 
 def test_a_launcher_under_srun_is_no_rank(launch: Launch) -> None:

@@ -11,15 +11,14 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from exporter.derive.promise import NO_VERDICT, Verdict
 from exporter.derive.serving.demand import Paces, Spell
 from exporter.derive.serving.tally import (
     NO_COUNTS,
-    NO_VERDICT,
     NONE_LEFT_OUT,
     Counts,
     Excluded,
     Requests,
-    Verdict,
     exclude,
     is_certain,
     judge,

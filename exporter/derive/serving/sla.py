@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from exporter import catalogue as c
+from exporter.derive import promise
+from exporter.derive.promise import BURNS, LIVE, NO_VERDICT, Verdict, state_of
 from exporter.derive.serving import hints
 from exporter.derive.serving.book import STEP, WINDOWS, Book, Entity
 from exporter.derive.serving.ledger import Ledger, Reading
@@ -22,11 +24,9 @@ from exporter.derive.serving.paced import EVERY, due
 from exporter.derive.serving.quantiles import estimate
 from exporter.derive.serving.tally import (
     NO_COUNTS,
-    NO_VERDICT,
     Census,
     Counts,
     Scope,
-    Verdict,
     is_bound,
     judge,
 )
@@ -41,24 +41,11 @@ INPUTS: tuple[Metric, ...] = (
 """What is read, through the book or from the board."""
 
 OUTPUTS: tuple[Metric, ...] = (
-    c.SLA_OBJECTIVE_INFO, c.SLA_TARGET_RATIO, c.SLA_MINIMUM_EVENTS, c.SLA_THRESHOLD_SECONDS,
-    c.SLA_THRESHOLD_TOKENS_PER_SECOND, c.SLA_THRESHOLD_ALIGNED, c.SLA_MEASURED_SECONDS,
+    *promise.ABOUT, *promise.SAID, c.SLA_THRESHOLD_ALIGNED, c.SLA_MEASURED_SECONDS,
     c.SLA_MEASURED_RATIO, c.SLA_MEASURED_TOKENS_PER_SECOND, c.SLA_DELIVERED_TOKENS_PER_SECOND,
-    c.SLA_COMPLIANCE_RATIO,
-    c.SLA_COMPLIANCE_LOWER_RATIO, c.SLA_COMPLIANCE_UPPER_RATIO, c.SLA_COMPLIANT, c.SLA_STATE,
-    c.SLA_EVENTS_TOTAL, c.SLA_GOOD_EVENTS_TOTAL, c.SLA_POSSIBLY_GOOD_EVENTS_TOTAL,
-    c.SLA_EXCLUDED_EVENTS_TOTAL, c.SLA_ERROR_BUDGET_REMAINING_RATIO, c.SLA_BURN_RATE,
-    c.SLA_BURN_RATE_UPPER, c.SLA_BREACH_SECONDS_TOTAL, c.SLA_WINDOW_FILLED_RATIO,
+    c.SLA_EXCLUDED_EVENTS_TOTAL, c.SLA_WINDOW_FILLED_RATIO,
 )  # fmt: skip
 """What comes of it."""
-
-LIVE = "1h"
-"""The window of the error budget."""
-
-BURNS = ("5m", "30m", "1h")
-"""The windows of burn rates."""
-
-STATES = ("met", "violated", "undetermined")
 
 LONGEST_ROUND = 600.0
 """Seconds that one round can stand for; a daemon that was stopped for longer knows no more."""
@@ -71,8 +58,6 @@ GONE = 120.0
 
 PATIENCE = 120.0
 """Seconds after a start for which a server that has not been seen again keeps its counters."""
-
-_SLACK = 1e-9  # of the events: what a target such as 0.999 may be off in binary
 
 
 class _Group(NamedTuple):
@@ -134,32 +119,6 @@ _Key = tuple[int, str, str]  # number of the objective, model name, server
 _Part = tuple[str, str, tuple[Entity, ...]]  # model name, server, who that is
 
 
-def state_of(objective: Objective, verdict: Verdict) -> str:
-    """Return met, violated, or undetermined: too few events, or buckets that do not tell."""
-    if verdict.total < max(objective.minimum_events, 1):
-        return "undetermined"
-    wanted = objective.target * verdict.total
-    slack = _SLACK * verdict.total
-    if verdict.least >= wanted - slack:
-        return "met"
-    return "violated" if verdict.most < wanted - slack else "undetermined"
-
-
-def budget_of(objective: Objective, verdict: Verdict) -> float:
-    """Return what is left of the bad events that the target allows: 1 all, below 0 overdrawn."""
-    return 1 - (verdict.total - verdict.most) / _allowed(objective, verdict)
-
-
-def burns_of(objective: Objective, verdict: Verdict) -> tuple[float, float]:
-    """Return how fast the budget goes, by the certainly bad events and by all possibly bad."""
-    allowed = _allowed(objective, verdict)
-    return (verdict.total - verdict.most) / allowed, (verdict.total - verdict.least) / allowed
-
-
-def _allowed(objective: Objective, verdict: Verdict) -> float:
-    return (1 - objective.target) * verdict.total
-
-
 class Sla:
     """The part of serving that judges objectives; called once a round, after the book.
 
@@ -214,7 +173,7 @@ class Sla:
         moment = _Round(book, census, now, passed, fresh, self._present, awaited, late)
         judged: dict[_Key, str] = {}
         for number, objective in enumerate(self._objectives):
-            yield from _about(objective)
+            yield from promise.about(objective)
             for group in self._groups(objective):
                 key = (number, group.model_name, group.server)
                 ledger = self._ledgers.setdefault(key, Ledger())
@@ -315,8 +274,6 @@ class Sla:
 
     def _judged(self, case: _Case) -> tuple[str, list[Sample]]:
         """Return the state of one group, and what is to be said of it."""
-        if case.objective.kind == "training":  # nothing feeds it yet
-            return "undetermined", [*_states("undetermined", case)]
         _advance(case)
         verdicts = {
             window: verdict
@@ -325,7 +282,7 @@ class Sla:
         }
         state = state_of(case.objective, verdicts.get(case.objective.window, NO_VERDICT))
         case.ledger.breach += case.round.passed if state == "violated" else 0.0
-        said = [*_states(state, case), *self._alignment(case)]
+        said = [*promise.states(state, case.labels), *self._alignment(case)]
         for window, verdict in verdicts.items():
             if verdict.total > 0:
                 said += _of_window(case, window, verdict)
@@ -502,43 +459,13 @@ def _filled(case: _Case, window: str) -> float:
 # ---------------------------------------------------------------- what is said
 
 
-def _about(objective: Objective) -> Iterator[Sample]:
-    """Yield what an objective is, whether or not there is anything to judge."""
-    labels = (objective.sla, objective.name, objective.tier)
-    yield c.SLA_OBJECTIVE_INFO(1, *labels, objective.signal, objective.statement)
-    yield c.SLA_TARGET_RATIO(objective.target, *labels)
-    yield c.SLA_MINIMUM_EVENTS(objective.minimum_events, *labels)
-    if objective.threshold is not None:
-        family = c.SLA_THRESHOLD_SECONDS
-        if objective.kind == "throughput":
-            family = c.SLA_THRESHOLD_TOKENS_PER_SECOND
-        yield family(objective.threshold, *labels)
-
-
-def _states(state: str, case: _Case) -> Iterator[Sample]:
-    for one in STATES:
-        yield c.SLA_STATE(int(one == state), *case.labels, one)
-
-
 def _of_window(case: _Case, window: str, verdict: Verdict) -> Iterator[Sample]:
     """Yield what a window with events says."""
-    objective, labels = case.objective, (*case.labels, window)
+    objective = case.objective
     if window in objective.windows:
-        yield c.SLA_COMPLIANCE_RATIO(verdict.likely / verdict.total, *labels)
-        yield c.SLA_COMPLIANCE_LOWER_RATIO(verdict.least / verdict.total, *labels)
-        yield c.SLA_COMPLIANCE_UPPER_RATIO(verdict.most / verdict.total, *labels)
-        state = state_of(objective, verdict)
-        if state != "undetermined":
-            yield c.SLA_COMPLIANT(int(state == "met"), *labels)
+        yield from promise.compliance(objective, case.labels, window, verdict)
         yield from _measured(case, window, verdict)
-    if verdict.total < objective.minimum_events:
-        return
-    if window == LIVE:
-        yield c.SLA_ERROR_BUDGET_REMAINING_RATIO(budget_of(objective, verdict), *labels)
-    if window in BURNS and objective.burn_alerts:
-        certain, possible = burns_of(objective, verdict)
-        yield c.SLA_BURN_RATE(certain, *labels)
-        yield c.SLA_BURN_RATE_UPPER(possible, *labels)
+    yield from promise.budget(objective, case.labels, window, verdict)
 
 
 def _measured(case: _Case, window: str, verdict: Verdict) -> Iterator[Sample]:
@@ -585,11 +512,7 @@ def _delivered(case: _Case) -> Iterator[Sample]:
 
 def _counters(case: _Case) -> Iterator[Sample]:
     ledger, labels = case.ledger, case.labels
-    verdict = ledger.verdict
-    yield c.SLA_EVENTS_TOTAL(verdict.total, *labels)
-    yield c.SLA_GOOD_EVENTS_TOTAL(verdict.least, *labels)
-    yield c.SLA_POSSIBLY_GOOD_EVENTS_TOTAL(verdict.most, *labels)
-    yield c.SLA_BREACH_SECONDS_TOTAL(ledger.breach, *labels)
+    yield from promise.counters(labels, ledger.verdict, ledger.breach)
     if case.objective.kind not in {"latency", "error_rate"}:
         return
     for reason, number in ledger.excluded._asdict().items():

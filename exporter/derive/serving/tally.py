@@ -30,6 +30,7 @@ from operator import add
 from typing import NamedTuple
 
 from exporter import catalogue as c
+from exporter.derive.promise import Verdict
 from exporter.derive.serving.book import Book, Entity
 from exporter.derive.serving.increase import Increase
 from exporter.derive.serving.quantiles import merge, within
@@ -104,21 +105,6 @@ class Counts(NamedTuple):
         return Counts(measured, least, likely, most, requests)
 
 
-class Verdict(NamedTuple):
-    """How many events there were, and how many were good: at least, probably, at most."""
-
-    total: float = 0.0
-    least: float = 0.0
-    likely: float = 0.0
-    most: float = 0.0
-
-    def __add__(self, other: object) -> Verdict:
-        """Return the verdict on both."""
-        if not isinstance(other, Verdict):
-            return NotImplemented
-        return Verdict(*map(add, self, other))
-
-
 class Excluded(NamedTuple):
     """Events that were left out, by reason."""
 
@@ -134,7 +120,7 @@ class Excluded(NamedTuple):
         return Excluded(*map(add, self, other))
 
 
-NO_COUNTS, NO_VERDICT, NONE_LEFT_OUT = Counts(), Verdict(), Excluded()
+NO_COUNTS, NONE_LEFT_OUT = Counts(), Excluded()
 
 
 class Scope(NamedTuple):

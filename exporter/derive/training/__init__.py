@@ -13,14 +13,25 @@ from typing import Any, Protocol, runtime_checkable
 from exporter import catalogue as c
 from exporter.derive.derivation import Derivation
 from exporter.derive.memory import Memory
-from exporter.derive.training import boards, efficiency, goodput, progress
+from exporter.derive.training import (
+    boards,
+    efficiency,
+    goodput,
+    lifecycle,
+    progress,
+    promises,
+    stragglers,
+)
 from exporter.derive.training.boards import Boards
 from exporter.derive.training.counts import Counts
 from exporter.derive.training.efficiency import Counter, Efficiency
 from exporter.derive.training.goodput import Goodput
+from exporter.derive.training.lifecycle import Lifecycle
 from exporter.derive.training.progress import Progress
+from exporter.derive.training.promises import Promises
 from exporter.derive.training.run import Run
 from exporter.derive.training.stated import Baseline, Stated, stated_of
+from exporter.objectives import Objective
 from exporter.reference.accelerators import Accelerators
 from exporter.samples import Malformed, Sample, View
 from exporter.training import TrackedRun, TrainingLedger
@@ -48,6 +59,14 @@ class Sums(Protocol):
 
 
 @runtime_checkable
+class Follows(Protocol):
+    """A part that is to know of each run, also of one of which nothing is said any more."""
+
+    def follow(self, run: Run, now: float) -> None:
+        """Look at a run; called before any part is asked."""
+
+
+@runtime_checkable
 class Forgets(Protocol):
     """A part that keeps something of each run."""
 
@@ -69,7 +88,7 @@ class Remembers(Protocol):
         """
 
 
-_MODULES = (progress, efficiency, goodput)
+_MODULES = (progress, efficiency, goodput, stragglers, lifecycle, promises)
 """Where parts are."""
 
 
@@ -81,13 +100,21 @@ def training(
     statements: Sequence[Stated] = (),
     products: Accelerators = Accelerators(()),  # noqa: B008 - it does not change
     own: Sequence[str] = (),
+    objectives: Sequence[Objective] = (),
 ) -> Derivation:
     """Return the derivation over what the ledger keeps.
 
     `wall` turns a monotonic moment into Unix seconds; `count` counts the work of a run. What is
     stated of runs is the operator's, and so are those of the `products` that are named in `own`.
+    `objectives` are what was promised.
     """
-    run = _Training(ledger, wall, statements, _parts(count, products, own))
+    lives = Lifecycle(wall)
+    parts: tuple[Part, ...] = (
+        lives,
+        Promises(objectives, lives.happened),
+        *_parts(count, products, own),
+    )
+    run = _Training(ledger, wall, statements, parts)
     return Derivation(
         name=NAME,
         group=c.TRAINING,
@@ -104,7 +131,10 @@ def training(
 
 def _parts(count: Counter, products: Accelerators, own: Sequence[str]) -> tuple[Part, ...]:
     """Return the parts in the order in which they are told: where there is a cap, the last go."""
-    return (Progress(), Efficiency(Boards(products), count, products, own), Goodput())
+    return (
+        Progress(), Efficiency(Boards(products), count, products, own), Goodput(),
+        stragglers.of_run,
+    )  # fmt: skip
 
 
 _NO_MEMORY = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
@@ -136,6 +166,10 @@ class _Training:
         self._look(now)
         for tracked in self._tracked:
             self._runs[tracked.name].observe(tracked, now)
+        for part in self._parts:
+            if isinstance(part, Follows):
+                for run in self._runs.values():
+                    part.follow(run, now)
         runs = [run for run in self._runs.values() if not run.gone(now)]
         going = [run for run in runs if run.goes_on]
         told: list[Sample] = []

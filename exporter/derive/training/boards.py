@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from itertools import takewhile
 from typing import NamedTuple
 
 from exporter import catalogue as c
@@ -63,11 +64,13 @@ class Boards:
         self._peaks: dict[Gpu, dict[str, float]] = {}
         self._split: frozenset[Gpu] = frozenset()
         self._now = 0.0
+        self._asked: dict[tuple[tuple[Gpu, ...], float], Activity] = {}
         self.all: tuple[Gpu, ...] = ()
 
     def observe(self, view: View, now: float) -> None:
         """Look at the board."""
         self._now = now
+        self._asked = {}
         gpus: dict[Gpu, None] = {}
         at = [c.GPU_INFO.labels.index(label) for label in ("name", "pci_device_id")]
         for sample in view.samples(c.GPU_INFO):
@@ -117,10 +120,14 @@ class Boards:
         """Return the peaks of GPUs by precision; without any for one whose product is unknown."""
         return [{} if gpu in self._split else self._peaks.get(gpu, {}) for gpu in gpus]
 
-    def activity(self, gpus: Sequence[Gpu], seconds: float) -> Activity:
+    def activity(self, gpus: tuple[Gpu, ...], seconds: float) -> Activity:
         """Return what GPUs did in the last so many seconds."""
-        if not gpus:
-            return Activity()
+        found = self._asked.get((gpus, seconds))
+        if found is None:
+            found = self._asked[gpus, seconds] = self._activity(gpus, seconds)
+        return found
+
+    def _activity(self, gpus: Sequence[Gpu], seconds: float) -> Activity:
         return Activity(
             busy=self._mean(gpus, c.GPU_BUSY_SECONDS_TOTAL, seconds),
             sms=self._mean(gpus, c.GPU_SM_ACTIVE_SECONDS_TOTAL, seconds),
@@ -139,7 +146,8 @@ class Boards:
         ring = self._clocks.get(gpu)
         if not reference or not ring:
             return None
-        recent = [value for taken, value in ring if taken >= self._now - seconds]
+        since = self._now - seconds
+        recent = [value for _, value in takewhile(lambda one: one[0] >= since, reversed(ring))]
         return sum(recent) / len(recent) / reference if recent else None
 
 

@@ -48,23 +48,25 @@ class Count:
         """Add a telling."""
         raise NotImplementedError
 
-    def feed(self, tellers: Sequence[Teller], now: float) -> None:
+    def feed(self, tellers: Sequence[Teller]) -> None:
         """Count what is new; `tellers` are all that tell of it, the best one first."""
         self.news = []
-        best = self._choose(tellers, now)
+        best = self._choose(tellers)
         if best is None:
             return
         if best is not self.teller:
             self._switch(best)
+        if self._position == best.serial:
+            return
         for known in best.after(self._position):
             self._count(best, known)
         self._position = best.serial
 
-    def _choose(self, tellers: Sequence[Teller], now: float) -> Teller | None:
+    def _choose(self, tellers: Sequence[Teller]) -> Teller | None:
+        for teller in tellers:
+            if teller.is_alive and self._able(teller):
+                return teller
         able = [teller for teller in tellers if self._able(teller)]
-        alive = [teller for teller in able if teller.silence(now) <= teller.patience()]
-        if alive:
-            return alive[0]
         if self.teller in able:
             return self.teller
         return max(able, key=lambda teller: teller.latest.taken, default=None)
@@ -266,16 +268,16 @@ class Counts:
         self.samples = Samples()
         self.phases: dict[int | None, Phases] = {}
 
-    def feed(self, tellers: Sequence[Teller], now: float) -> None:
+    def feed(self, tellers: Sequence[Teller]) -> None:
         """Count what is new; the best teller first."""
         for one in (self.steps, self.times, self.tokens, self.samples):
-            one.feed(tellers, now)
+            one.feed(tellers)
         by_rank: dict[int | None, list[Teller]] = {}
         for teller in tellers:
             if teller.latest.step.phases or teller.rank in self.phases:
                 by_rank.setdefault(teller.rank, []).append(teller)
         for rank, some in by_rank.items():
-            self.phases.setdefault(rank, Phases()).feed(some, now)
+            self.phases.setdefault(rank, Phases()).feed(some)
 
     def memory(self) -> dict[str, Any]:
         """Return all, as JSON can hold it."""

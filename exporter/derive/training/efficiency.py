@@ -38,6 +38,7 @@ Counter = Callable[[Facts], Work]
 """Counts the work of a run; raises `ValueError` where it cannot be counted."""
 
 OUTPUTS: tuple[Metric, ...] = (
+    c.TRAIN_RUN_GPU,
     c.TRAIN_TOKENS_PER_SECOND,
     c.TRAIN_TOKENS_PER_SECOND_PER_GPU,
     c.TRAIN_SAMPLES_PER_SECOND,
@@ -120,6 +121,7 @@ class Efficiency:
         if not run.goes_on or not run.window().steps:
             return told
         activity = self._activity(run)
+        told += [c.TRAIN_RUN_GPU(1, run.name, *gpu) for gpu in self.gpus(run) or ()]
         told += _of_gpus(run, activity)
         if not run.reports:
             return told
@@ -346,9 +348,9 @@ def _of_gpus(run: Run, did: Activity) -> Iterator[Sample]:
 
 
 def _of_experts(run: Run) -> Iterator[Sample]:
-    if (known := run.last(lambda step: step.expert_imbalance)) is not None:
+    if (known := run.last("expert_imbalance")) is not None:
         yield c.TRAIN_EXPERT_IMBALANCE_RATIO(known.step.expert_imbalance or 0.0, run.name)
-    known = run.last(lambda step: step.dropped_tokens)
+    known = run.last("dropped_tokens")
     if known is not None and known.tokens:
         share = (known.step.dropped_tokens or 0.0) / known.tokens
         if share <= 1:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from exporter import catalogue as c
 from exporter.derive.training.run import Run
 from exporter.samples import Metric, Sample, View
-from exporter.training.records import PHASES, Step
+from exporter.training.records import PHASES
 
 OUTPUTS: tuple[Metric, ...] = (
     c.TRAIN_RUN_INFO,
@@ -114,17 +114,13 @@ def _gauges(run: Run, now: float) -> Iterator[Sample]:
 
 def _now(run: Run, last: int) -> Iterator[Sample]:
     """Yield what holds of the last steps, and only while there are new ones."""
-    for metric, field in (
+    for metric, name in (
         (c.TRAIN_LOSS, "loss"),
         (c.TRAIN_GRADIENT_NORM, "gradient_norm"),
         (c.TRAIN_LEARNING_RATE, "learning_rate"),
     ):
-
-        def wanted(step: Step, field: str = field) -> object:
-            return getattr(step, field)
-
-        if (known := run.last(wanted)) is not None:
-            yield metric(getattr(known.step, field), run.name)
+        if (known := run.last(name)) is not None:
+            yield metric(getattr(known.step, name), run.name)
     interval = update_interval(run)
     if interval is None:
         return

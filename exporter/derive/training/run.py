@@ -14,7 +14,7 @@ from exporter.derive.training.counts import Counts, told_by
 from exporter.derive.training.stated import Stated, merged
 from exporter.derive.training.teller import MINUTE, Known, Sums, Teller, batch_of
 from exporter.training import READERS, TrackedRun
-from exporter.training.records import Facts, Moment, Step
+from exporter.training.records import Facts, Moment
 
 Status = Literal["starting", "live", "stalled", "ended"]
 
@@ -53,6 +53,10 @@ class Run:
         self.counts = Counts()
         self.tellers: Sequence[Teller] = ()
         self.world_size: int | None = None
+        self.precision: str | None = None
+        """What most products are computed in, as peaks are named."""
+        self.local_ranks: frozenset[int] = frozenset()
+        """The ranks on this node, as far as they are known."""
         self.is_alone = True
         self._by_key: dict[tuple[str, int | None], Teller] = {}
         self._told: tuple[Facts, ...] = ()
@@ -61,7 +65,15 @@ class Run:
         self._lived = False
 
     def observe(self, tracked: TrackedRun, now: float) -> None:
-        """Take what the ledger knows now."""
+        """Take what the ledger knows now; the same object again says that it knows nothing new."""
+        if tracked is not self.tracked or not self.tellers:
+            self._take(tracked)
+        for teller in self.tellers:
+            teller.is_alive = teller.silence(now) <= teller.patience()
+        self.counts.feed(self.tellers)
+        self._judge(now)
+
+    def _take(self, tracked: TrackedRun) -> None:
         self.tracked = tracked
         self._learn(tracked.facts)
         for key, track in tracked.tracks.items():
@@ -73,8 +85,12 @@ class Run:
         self.tellers = sorted(known, key=_goodness)
         for teller in self.tellers:
             teller.factor = self._factor(teller)
-        self.counts.feed(self.tellers, now)
-        self._judge(now)
+        self.local_ranks = frozenset(
+            [
+                *(self.facts.local_ranks or ()),
+                *(rank for _, rank in tracked.tracks if rank is not None),
+            ]
+        )
 
     def _learn(self, told: Mapping[str, Facts]) -> None:
         """Merge facts: what is stated, then those of readers, the best first, then of others."""
@@ -97,6 +113,8 @@ class Run:
                 facts = dataclasses.replace(facts, sequence_length=length)
         self.world_size = _world(facts)
         self.facts = dataclasses.replace(facts, data_parallel=_data_parallel(facts))
+        said = (facts.precision or "").lower()
+        self.precision = next((name for name, words in _PRECISIONS.items() if said in words), None)
 
     # ------------------------------------------------------------ whom to believe
 
@@ -145,16 +163,6 @@ class Run:
         """`run` where this node tells the numbers of the whole run, else `rank`."""
         return "run" if self.reports else "rank"
 
-    @property
-    def local_ranks(self) -> frozenset[int]:
-        """The ranks on this node, as far as they are known."""
-        return frozenset(
-            [
-                *(self.facts.local_ranks or ()),
-                *(rank for _, rank in self.tracked.tracks if rank is not None),
-            ]
-        )
-
     def readers(self) -> Mapping[str, bool]:
         """Return all who tell of steps, and whether they are believed for something."""
         believed = set(told_by(self.counts))
@@ -181,12 +189,11 @@ class Run:
             if wanted(sums):
                 yield teller, sums
 
-    def last(self, wanted: Callable[[Step], object]) -> Known | None:
-        """Return the last telling that holds something, of the best reader that tells it."""
+    def last(self, name: str) -> Known | None:
+        """Return the last telling that holds one of `VALUES`, of the best reader that tells it."""
         for teller in self.tellers:
-            for known in list(teller.known)[-1:-20:-1]:
-                if wanted(known.step) is not None:
-                    return known
+            if (known := teller.last(name)) is not None:
+                return known
         return None
 
     @property
@@ -272,12 +279,6 @@ class Run:
         return self.status == "live"
 
     # ------------------------------------------------------------ what it is
-
-    @property
-    def precision(self) -> str | None:
-        """What most products are computed in, as peaks are named; None if that is unknown."""
-        said = (self.facts.precision or "").lower()
-        return next((name for name, words in _PRECISIONS.items() if said in words), None)
 
     @property
     def batch(self) -> float | None:

@@ -18,12 +18,18 @@ from exporter.training.records import Facts, Step
 
 MINUTE = 60.0
 LEAST_STEPS = 10
-_CHUNK = 5.0
+_CHUNK = 10.0
 _SHORTEST = 0.1
 """A step that took less than this share of the median was not timed: a loop that hands work over
 and does not wait for it measures the handing over (MaxText prints 0.002 s between 12 s)."""
 
 _TIMES = 128
+
+VALUES = ("loss", "gradient_norm", "learning_rate", "expert_imbalance", "dropped_tokens")
+"""What is told of the last step that has it, since not every one does."""
+
+_LOOKED_BACK = 20
+"""Tellings among which such a value is looked for."""
 
 
 class Known(NamedTuple):
@@ -107,9 +113,27 @@ class Sums:
             self.energy_steps += n
 
     def join(self, other: Sums) -> None:
-        """Add what another one has."""
-        for name in _NUMBERS:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+        """Add what another one has; written out, since it is done most often of all."""
+        self.steps += other.steps
+        self.timed += other.timed
+        self.seconds += other.seconds
+        self.tokens += other.tokens
+        self.token_steps += other.token_steps
+        self.token_seconds += other.token_seconds
+        self.samples += other.samples
+        self.sample_seconds += other.sample_seconds
+        self.inverse_tgs += other.inverse_tgs
+        self.tgs_steps += other.tgs_steps
+        self.inverse_flops += other.inverse_flops
+        self.flops_steps += other.flops_steps
+        self.inverse_mfu += other.inverse_mfu
+        self.mfu_steps += other.mfu_steps
+        self.energy += other.energy
+        self.energy_steps += other.energy_steps
+        self.communication += other.communication
+        self.communication_seconds += other.communication_seconds
+        self.phase_seconds += other.phase_seconds
+        self.rated += other.rated
         for phase, seconds in other.phases.items():
             self.phases[phase] = self.phases.get(phase, 0.0) + seconds
 
@@ -134,13 +158,10 @@ class Sums:
         return None if seconds is None or not self.phase_seconds else seconds / self.phase_seconds
 
 
-_NUMBERS = tuple(one.name for one in dataclasses.fields(Sums) if one.name != "phases")
-
-
 class Flow:
     """The steps of the last minute, or the last ten where those take longer, as sums.
 
-    Steps are summed up in pieces of five seconds, so that looking costs little. A step whose time
+    Steps are summed up in pieces of ten seconds, so that looking costs little. A step whose time
     differs much from that of its neighbours is a piece of its own; what is far too short is left
     out when the pieces are put together, since only then it is known what is usual.
     """
@@ -225,8 +246,11 @@ class Teller:
         self.began = 0.0
         self.moments = 0
         """At how many different moments it told something, since `began`."""
+        self.is_alive = True
+        """Whether it told something lately, as of the present round."""
         self.factor: float | None = None
         """What makes tokens of the run of its own, by multiplication; None: that is unknown."""
+        self._values: dict[str, tuple[int, Known]] = {}
         self._last: Told | None = None
         self._steps = 0
 
@@ -302,8 +326,16 @@ class Teller:
             self.moments += 1
         self.known.append(known)
         self.serial += 1
+        for name in VALUES:
+            if getattr(step, name) is not None:
+                self._values[name] = self.serial, known
         if flows and not first:
             self.flow.add(known)
+
+    def last(self, name: str) -> Known | None:
+        """Return the last telling that held one of `VALUES`, if that is not too many ago."""
+        serial, known = self._values.get(name, (-_LOOKED_BACK, None))
+        return known if self.serial - serial < _LOOKED_BACK else None
 
     def silence(self, now: float) -> float:
         """Return for how long it has told nothing, in seconds."""

@@ -63,11 +63,12 @@ class Timer(NamedTuple):
     high: float
 
 
-class Straggler(NamedTuple):
-    """What Megatron's straggler detection says of one rank: `values` as `Step` has them."""
+class Extreme(NamedTuple):
+    """The fastest or the slowest rank that Megatron's straggler detection names, anywhere."""
 
+    slowest: bool
     rank: int
-    values: Mapping[str, float]
+    seconds: float
 
 
 class Note(NamedTuple):
@@ -85,6 +86,19 @@ class Told(NamedTuple):
 
     family: str
     facts: Mapping[str, int | str]
+
+
+class Argument(NamedTuple):
+    """An argument of Megatron that says of what shape the model is, as it is printed."""
+
+    name: str
+    value: str
+
+
+class Arguments(NamedTuple):
+    """Megatron's list of all arguments begins, or ends."""
+
+    ends: bool
 
 
 class Evaluated(NamedTuple):
@@ -109,7 +123,19 @@ class Bar(NamedTuple):
     total: int
 
 
-Found = StepLine | Heading | Timer | Straggler | Note | Told | Evaluated | Summary | Bar
+Found = (
+    StepLine
+    | Heading
+    | Timer
+    | Extreme
+    | Note
+    | Told
+    | Argument
+    | Arguments
+    | Evaluated
+    | Summary
+    | Bar
+)
 
 # ---------------------------------------------------------------- numbers that make sense
 
@@ -298,6 +324,34 @@ _ARGUMENTS: Mapping[str, str] = {
 }
 
 
+_VALUE = re.compile(r"(?:^|\s)([a-z][a-z0-9_]{2,60}) \.{3,60} ([^\n]{1,2000})$")
+_SHAPE_PREFIXES = (
+    "hybrid_", "is_hybrid", "mamba_", "linear_attention", "moe_", "num_", "qk_", "recompute_",
+    "window_", "heterogeneous_", "experimental_attention", "kv_", "q_lora", "untie_",
+)  # fmt: skip
+_SHAPE = frozenset((
+    "add_bias_linear", "add_qkv_bias", "attention_output_gate", "ffn_hidden_size",
+    "gated_linear_unit", "group_query_attention", "hidden_size", "make_vocab_size_divisible_by",
+    "max_position_embeddings", "mtp_num_layers", "multi_latent_attention", "normalization",
+    "padded_vocab_size", "position_embedding_type", "seq_length", "softmax_type", "swiglu",
+    "tensor_model_parallel_size", "use_rotary_position_embeddings", "v_head_dim", "vocab_size",
+))  # fmt: skip
+
+
+def _shape(text: str) -> Iterator[Found]:
+    """Yield an argument about the model's shape, within Megatron's list of them or not."""
+    match = _VALUE.search(text) if len(text) < _LONGEST_LITERAL else None
+    if match is not None and (match[1] in _SHAPE or match[1].startswith(_SHAPE_PREFIXES)):
+        yield Argument(match[1], match[2].strip())
+
+
+def _list(text: str) -> Iterator[Found]:
+    if "-- arguments --" in text:
+        yield Arguments(ends=False)
+    elif "-- end of arguments --" in text:
+        yield Arguments(ends=True)
+
+
 def _timers(text: str) -> Iterator[Found]:
     for match in _TIMER.finditer(text):
         low, high = number(match[2]), number(match[3])
@@ -334,22 +388,15 @@ def _sizes(text: str) -> Iterator[Found]:
     yield Told("megatron", {name: size for name, size in facts.items() if size > 0})
 
 
-_STRAGGLER = re.compile(r"\b(M[nx])(\w{1,8})/Rnk: ([\d.]{1,20})(ms|TF)/(\d{1,7})\b")
+_STRAGGLER = re.compile(r"\b(Mn|Mx)Rtt/Rnk: ([\d.]{1,20})ms/(\d{1,7})\b")
 
 
 def _straggler(text: str) -> Iterator[Found]:
-    """Yield time and FLOP/s of the ranks that Megatron's straggler line names."""
-    by_rank: dict[int, dict[str, float | None]] = {}
-    for _, what, value, unit, rank in _STRAGGLER.findall(text):
-        about = by_rank.setdefault(int(rank), {})
-        if what == "Rtt" and unit == "ms":
-            about["seconds"] = (number(value) or 0) / 1e3
-        elif what == "Etpt" and unit == "TF":
-            about["flops"] = (number(value) or 0) * _TERA
-    for rank, values in by_rank.items():
-        good, _ = sensible(values)
+    """Yield the time of a step of the fastest and of the slowest rank."""
+    for which, value, rank in _STRAGGLER.findall(text):
+        good, _ = sensible({"seconds": (number(value) or 0) / 1e3})
         if good:
-            yield Straggler(rank, good)
+            yield Extreme(which == "Mx", int(rank), good["seconds"])
 
 
 # ---------------------------------------------------------------- NeMo, nanotron, torchtitan
@@ -782,6 +829,8 @@ READERS = (
     Reader("megatron", ("MnRtt/Rnk",), _straggler),
     Reader("plain", (" | loss",), _plain),
     Reader("", (" ....",), _argument),
+    Reader("megatron", (" ....",), _shape),
+    Reader("megatron", ("arguments --",), _list),
     Reader("", tuple(dict.fromkeys(sign.word for sign in _SIGNS)), _notes),
     Reader("megatron", (" ....",), _timers),
 )  # fmt: skip

@@ -12,13 +12,15 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from exporter.formats.trainlog.lines import (
+    Argument,
+    Arguments,
     Bar,
     Evaluated,
+    Extreme,
     Found,
     Heading,
     Note,
     StepLine,
-    Straggler,
     Summary,
     Timer,
     Told,
@@ -164,6 +166,9 @@ class _Draft:
     family: str = ""
 
 
+_MOST_ARGUMENTS = 200
+
+
 @dataclass(slots=True)
 class _Block:
     """What Composer has told of a step so far: one value a line."""
@@ -206,6 +211,8 @@ class LogParser:
     of the `run` or of one `gpu`; without it they count as unknown.
 
     `nonsense` holds what was left out, `unnumbered` counts steps without a number, until taken.
+    `extremes` are the fastest and the slowest rank of the run and their time of a step, as named
+    last. `bars` is false where progress bars cannot be trusted to stand beside what they belong to.
     """
 
     def __init__(
@@ -225,6 +232,7 @@ class LogParser:
         self.nonsense: list[str] = []
         self.unnumbered = 0
         self.matched = 0
+        self.extremes: dict[str, tuple[int, float]] = {}
         self._writer = writer
         self._rank = rank
         self._family = family
@@ -237,7 +245,8 @@ class LogParser:
         self._block: _Block | None = None
         self._bridge: StepLine | None = None
         self._unnumbered: tuple[StepLine, Stamp | None] | None = None
-        self._bars = True
+        self.bars = True
+        self._arguments: dict[str, str] | None = None
         self._voice = ""
         self._sums: dict[str, float] = {}
         self._sums_step = -1
@@ -279,6 +288,7 @@ class LogParser:
     def interrupt(self) -> None:
         """Forget what the next lines would have continued: some are missing."""
         self._block = self._bridge = self._unnumbered = self._when = None
+        self._arguments = None
         self._sums, self._counted = {}, False
         self.course.interrupt()
 
@@ -301,17 +311,34 @@ class LogParser:
                 return records
             case Timer():
                 return self._timer(found, when)
-            case Straggler():
-                return self._straggler(found, when)
+            case Extreme():
+                self.extremes["slowest" if found.slowest else "fastest"] = found.rank, found.seconds
             case Note():
                 return self._noted(found, when)
             case Told():
                 self._state(found.facts, found.family)
+            case Argument():
+                if self._arguments is not None and len(self._arguments) < _MOST_ARGUMENTS:
+                    self._arguments[found.name] = found.value
+            case Arguments():
+                self._list(ends=found.ends)
             case Evaluated():
                 self._evaluated += found.seconds
             case Summary():
                 return self._summary(found, when)
         return []
+
+    def _list(self, *, ends: bool) -> None:
+        """Take Megatron's arguments for the model's config once all are there.
+
+        Some alone would be worse than none: what is missing has a default.
+        """
+        if not ends:
+            self._arguments = {}
+            return
+        listed, self._arguments = self._arguments, None
+        if listed and "num_layers" in listed:
+            self.facts = dataclasses.replace(self.facts, config=listed)
 
     def _step_line(self, line: StepLine, text: str, when: Stamp | None) -> list[Record]:
         if line.family == "composer":
@@ -451,13 +478,13 @@ class LogParser:
     def _without_number(self, line: StepLine, when: Stamp | None) -> list[Record]:
         if self._unnumbered is not None:
             # Two of them with no bar between: the output is buffered, and no bar can be trusted.
-            self._bars = False
+            self.bars = False
             self._give_up_number()
         self._lines += 1
         self._state({}, line.framework)
         if self._steps_per_line is not None:
             return self._trainer_step(self._lines * self._steps_per_line, line, when)
-        if self._bars:
+        if self.bars:
             self._unnumbered = (line, when)
         else:
             self.unnumbered += 1
@@ -586,14 +613,6 @@ class LogParser:
         elif timer.name in _FASTEST:
             draft.phases["communication"] = draft.phases.get("communication", 0.0) + timer.low
         return []
-
-    def _straggler(self, about: Straggler, when: Stamp | None) -> list[Record]:
-        """Tell of a rank that Megatron names, under the number of the step before."""
-        if self.course.last < 0:
-            return []
-        return [self._step(
-            self.course.last, self.course.name, 1, about.values, rank=about.rank, when=when
-        )]  # fmt: skip
 
     def _noted(self, note: Note, when: Stamp | None) -> list[Record]:
         if note.pending:

@@ -24,6 +24,9 @@ LONGEST = 1 << 20
 _CRI = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d))"
                   rb" (stdout|stderr) ([FP])(?::[^ ]{0,64})?(?: |$)")  # fmt: skip
 _PARTIAL = (b" stdout P", b" stderr P")
+_READ = 64 << 10
+"""Bytes of a line that are looked into: none that tells something is longer."""
+
 _AFTER = 4
 """How many lines after one are looked at for what belongs to it (Transformers' progress bar)."""
 
@@ -90,6 +93,8 @@ class LogStream:
         start = self._offset - len(self._carry) - len(piece)
         if self._cri is None:
             self._cri = _CRI.match(piece) is not None
+            # Bars go to standard error, and come when 16 KiB of them are there.
+            self.parser.bars = self.parser.bars and not self._cri
         records: list[Record] = []
         for at, line in self._lines(piece):
             records += self._line(line)
@@ -192,18 +197,19 @@ class LogStream:
             if (match := _CRI.match(line)) is None:
                 return []
             stamp, stream, mark = match.groups()
-            whole = self._joined(stream, line[match.end() :], partial=mark == b"P")
-            if whole is None:
-                return []
-            line, wall = whole, _wall(stamp)
+            line = self._joined(stream, line[match.end() :], partial=mark == b"P")
+            wall = _wall(stamp)
         records: list[Record] = []
         for part in line.split(b"\r") if b"\r" in line else (line,):
-            if part and len(part) <= self._longest:
-                records += self.parser.feed(part.decode("utf-8", "replace"), wall)
+            if part:
+                records += self.parser.feed(part[:_READ].decode("utf-8", "replace"), wall)
         return records
 
-    def _joined(self, stream: bytes, text: bytes, *, partial: bool) -> bytes | None:
-        """Return a line whose parts have all come; its beginning is forgotten if it is too long."""
+    def _joined(self, stream: bytes, text: bytes, *, partial: bool) -> bytes:
+        """Return what is complete of a line that comes in parts: all, or up to a carriage return.
+
+        The beginning of one that is too long is forgotten.
+        """
         parts = self._parts.setdefault(stream, bytearray()) if partial else self._parts.get(stream)
         if parts is None:
             return text
@@ -215,10 +221,13 @@ class LogStream:
                 ))  # fmt: skip
             parts.clear()
         parts += text
-        if partial:
-            return None
-        del self._parts[stream]
-        return bytes(parts)
+        if not partial:
+            del self._parts[stream]
+            return bytes(parts)
+        end = parts.rfind(b"\r") + 1
+        complete = bytes(parts[:end])
+        del parts[:end]
+        return complete
 
     def _blame(self, offset: int) -> None:
         nonsense, unnumbered = self.parser.take_flaws()

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from exporter.config import Settings
 from exporter.plans.estate import Estate, Plan
+from exporter.plans.training.diagnosis import diagnosis_plans
 from exporter.plans.training.files import files_plans, page_plans
 from exporter.plans.training.logs import log_plans
 from exporter.plans.training.profiles import nccl_plans, profile_plans
@@ -29,5 +30,6 @@ def training_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
     ]
     yield from readers
     yield from nccl_plans(settings, estate)
-    if readers:  # else there is nobody who could tell of a run
+    if readers or settings.training_sla:  # else there is nobody who could tell of a run
         yield from runs_plans(settings, estate)
+    yield from diagnosis_plans(settings, estate)

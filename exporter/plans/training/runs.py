@@ -35,12 +35,13 @@ def runs_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
         derivation = training(
             estate.training, wall, lambda facts: count(facts, models), statements=statements,
             products=accelerators(settings), own=[one.name for one in settings.accelerators],
+            objectives=settings.training_sla,
         )  # fmt: skip
         return DerivedSource(derivation, estate.board.view, clock, **kept)
 
     yield Plan(
         "derive:training", c.TRAINING, schedule,
-        f"{told!r} {statements!r} {settings.accelerators!r}"
+        f"{told!r} {statements!r} {settings.accelerators!r} {settings.training_sla!r}"
         f" {settings.state_directory} {settings.state_interval}",
         make,
     )  # fmt: skip
