@@ -1671,6 +1671,12 @@ TRAIN_PROFILE_STEPS = Metric(
     "Steps within the span, as the profiler marked them.",
     _RANK, PROFILE, stability="experimental",
 )  # fmt: skip
+TRAIN_PROFILE_STEP_SECONDS = Metric(
+    "train_profile_step_seconds", "gauge",
+    "Mean time of those steps, also where the profile is of the CPU alone. Profiling itself takes"
+    " a part of it.",
+    _RANK, PROFILE, "seconds", "experimental",
+)  # fmt: skip
 TRAIN_PROFILE_TIME_RATIO = Metric(
     "train_profile_time_ratio", "gauge",
     "Share of the span: matmul (matrix products and attention), memory_bound (other kernels),"

@@ -31,9 +31,13 @@ PER_INTERVAL = 64
 
 
 class Kept(NamedTuple):
-    """What a trace tells beside its timeline: steps, and of the GPU's memory the most at once."""
+    """What a trace tells beside its timeline: steps, and of the GPU's memory the most at once.
+
+    `stepping` is the seconds of all steps.
+    """
 
     steps: int
+    stepping: float
     allocated: int
     reserved: int
     on_gpu: Allocations
@@ -68,7 +72,7 @@ def _read_trace(
     kept = fill(timeline, trace.events(), allocations_room)
     about: dict[str, Any] = {
         "rank": trace.rank, "world_size": trace.world_size, "device": trace.device,
-        "steps": kept.steps, "events": trace.number,
+        "steps": kept.steps, "stepping": kept.stepping, "events": trace.number,
         "allocated": kept.allocated, "reserved": kept.reserved, "base": trace.base,
     }  # fmt: skip
     for where, allocations in (("gpu", kept.on_gpu), ("host", kept.on_host)):
@@ -91,7 +95,7 @@ def _operators(pieces: Iterator[bytes], allocations: Allocations) -> dict[str, T
 
 def fill(timeline: Timeline, events: Iterator[Event], room: int = 1_000_000) -> Kept:
     """Put the events of a trace onto a timeline; return what else they tell."""
-    steps, allocated, reserved = 0, 0, 0
+    steps, allocated, reserved, stepping = 0, 0, 0, 0
     on_gpu, on_host = Allocations(room), Allocations(room)
     for kind, name, start, end, device, link, size, held, change, thread in events:
         if kind == "kernel":
@@ -102,13 +106,14 @@ def fill(timeline: Timeline, events: Iterator[Event], room: int = 1_000_000) -> 
             timeline.copy(Gpu(0, device), start, end, name, size=size, link=link)
         elif kind == "step":
             steps += 1
+            stepping += end - start
             timeline.cover(start, end)
         else:
             if device != HOST:
                 allocated, reserved = max(allocated, size), max(reserved, held)
             if change > 0:
                 (on_host if device == HOST else on_gpu).add(thread, start, change)
-    return Kept(steps, allocated, reserved, on_gpu, on_host)
+    return Kept(steps, stepping / 1e9, allocated, reserved, on_gpu, on_host)
 
 
 def _told(kind: str, summary: Summary | None, about: dict[str, Any]) -> dict[str, Any]:

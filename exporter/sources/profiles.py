@@ -341,6 +341,7 @@ def _samples(labels: tuple[str, str], wall: float, told: Mapping[str, Any]) -> I
     yield c.TRAIN_PROFILE_TIMESTAMP_SECONDS(wall, *labels)
     if told.get("steps"):
         yield c.TRAIN_PROFILE_STEPS(told["steps"], *labels)
+        yield c.TRAIN_PROFILE_STEP_SECONDS(told["stepping"] / told["steps"], *labels)
     for kind in ("allocated", "reserved"):
         if told.get(kind):
             yield c.TRAIN_PROFILE_MEMORY_PEAK_BYTES(told[kind], *labels, kind)

@@ -148,6 +148,8 @@ def test_a_trace_of_a_cpu_alone_has_no_kernels_and_no_overlap(desk: Desk) -> Non
     assert desk.outcomes() == (0, 1, 0)
     assert desk.value(c.TRAIN_PROFILE_KERNELS, *labels) == 0
     assert desk.value(c.TRAIN_PROFILE_STEPS, *labels) == 2
+    mean = (35_727.477e-6 + 30_604.726e-6) / 2
+    assert desk.value(c.TRAIN_PROFILE_STEP_SECONDS, *labels) == pytest.approx(mean)
     told = {sample.metric for sample in desk.samples}
     assert not told & {c.TRAIN_PROFILE_COMMUNICATION_OVERLAP_RATIO, c.TRAIN_PROFILE_TIME_RATIO}
     assert desk.profiles(desk.directory.name) == {}
