@@ -171,6 +171,37 @@ def test_a_node_that_a_job_tells_of_the_whole_run_speaks_for_it() -> None:
     assert here.get(c.TRAIN_TOKENS_PER_SECOND_PER_GPU, "a") == pytest.approx(50)
 
 
+def ranks_of_a_client(*ranks: int) -> Lab:
+    """Return a node with these of 4 ranks, which tell as the client does: rank 0 for all."""
+    here = lab()
+    facts = {"world_size": 4, "sequence_length": 100, "global_batch": 16}
+    for n in range(1, 20):
+        here.now += 2
+        for rank in ranks:
+            here.tell("push", Facts(run="a", local_ranks={rank: rank % 2}, **facts))  # type: ignore[arg-type]
+            here.tell("push", Step(run="a", step=n, rank=rank, seconds=2.0,
+                                   tokens=None if rank else 1600, phases={"forward": 1.0}))  # fmt: skip
+        here.look()
+    return here
+
+
+def test_a_run_over_two_nodes_counts_once_where_each_rank_has_a_client() -> None:
+    """Sums over both nodes were twice the run: ranks that tell their times alone spoke for it."""
+    nodes = [ranks_of_a_client(0, 1), ranks_of_a_client(2, 3)]
+    assert [here.get(c.TRAIN_TOKENS_TOTAL, "a") for here in nodes] == [19 * 1600, None]
+    assert [total(here) for here in nodes] == [19, None]
+    scopes = [{labels[-1] for labels in here.rows(c.TRAIN_RUN_INFO)} for here in nodes]
+    assert scopes == [{"run"}, {"rank"}]
+
+
+def test_another_rank_than_the_first_may_speak_for_the_run() -> None:
+    """The last stage of a pipeline knows the loss, and tells for all."""
+    here = lab()
+    here.tell("push", Facts(run="a", world_size=4, local_ranks={3: 1}))
+    here.run(steps(1, 10, tokens=1600, rank=3), reader="push")
+    assert here.get(c.TRAIN_TOKENS_TOTAL, "a") == 16000
+
+
 def test_steps_whose_time_nobody_tells_are_timed_by_when_they_come() -> None:
     """torchtitan prints neither a time nor a time zone; its file is looked at each 2 s."""
     here = lab()

@@ -156,8 +156,9 @@ class Run:
             # Steps are the same for all ranks; the first one's node tells of them.
             return self.world_size is None or 0 in self.local_ranks
         local, world = self.local_ranks, self.world_size
-        if any(one.tells_of_run and one.reader in _AT_ONCE for one in self.tellers):
-            return True  # whoever speaks for the run speaks to one node
+        told = [one for one in self.tellers if one.tells_of_run and one.reader in _AT_ONCE]
+        if told:  # whoever speaks for the run speaks to one node; the others tell their own times
+            return any(one.speaks for one in told)
         # A log on a shared disk tells every node of the run, and one of them may speak: that of
         # the rank that writes. Megatron's is the last, those of the others the first.
         last = (self.facts.framework or "").startswith("megatron")

@@ -30,6 +30,9 @@ _TIMES = 128
 VALUES = ("loss", "gradient_norm", "learning_rate", "expert_imbalance", "dropped_tokens")
 """What is told of the last step that has it, since not every one does."""
 
+OF_THE_RUN = ("tokens", "samples", "tgs", *VALUES)
+"""Numbers that one rank tells for all, where a step's scope is the run."""
+
 _LOOKED_BACK = 20
 """Tellings among which such a value is looked for."""
 
@@ -255,6 +258,8 @@ class Teller:
         """Whether it told something lately, as of the present round."""
         self.factor: float | None = None
         """What makes tokens of the run of its own, by multiplication; None: that is unknown."""
+        self.speaks = rank in (None, 0)
+        """Whether it is told for the whole run: others than rank 0 may tell their times alone."""
         self._values: dict[str, tuple[int, Known]] = {}
         self._last: Told | None = None
         self._steps = 0
@@ -345,6 +350,7 @@ class Teller:
         for name in VALUES:
             if getattr(step, name) is not None:
                 self._values[name] = self.serial, known
+        self.speaks = self.speaks or any(getattr(step, name) is not None for name in OF_THE_RUN)
         if flows and not first:
             self.flow.add(known)
 
