@@ -174,13 +174,16 @@ def test_a_node_that_a_job_tells_of_the_whole_run_speaks_for_it() -> None:
 def ranks_of_a_client(*ranks: int) -> Lab:
     """Return a node with these of 4 ranks, which tell as the client does: rank 0 for all."""
     here = lab()
-    facts = {"world_size": 4, "sequence_length": 100, "global_batch": 16}
     for n in range(1, 20):
         here.now += 2
         for rank in ranks:
-            here.tell("push", Facts(run="a", local_ranks={rank: rank % 2}, **facts))  # type: ignore[arg-type]
-            here.tell("push", Step(run="a", step=n, rank=rank, seconds=2.0,
-                                   tokens=None if rank else 1600, phases={"forward": 1.0}))  # fmt: skip
+            tokens = None if rank else 1600
+            here.tell(
+                "push",
+                Facts(run="a", world_size=4, sequence_length=100, global_batch=16,
+                      local_ranks={rank: rank % 2}),
+                Step(run="a", step=n, rank=rank, seconds=2.0, tokens=tokens),
+            )  # fmt: skip
         here.look()
     return here
 
@@ -200,6 +203,23 @@ def test_another_rank_than_the_first_may_speak_for_the_run() -> None:
     here.tell("push", Facts(run="a", world_size=4, local_ranks={3: 1}))
     here.run(steps(1, 10, tokens=1600, rank=3), reader="push")
     assert here.get(c.TRAIN_TOKENS_TOTAL, "a") == 16000
+
+
+def test_a_log_of_many_steps_a_line_is_not_stalled_after_its_first_line() -> None:
+    """A line each 500 s: for seven minutes after the first one the run was told as stalled."""
+    here = lab()
+    told: set[float | None] = set()
+    for line in range(1, 5):
+        for _ in range(100):
+            here.now += 5
+            here.look()
+            told.add(here.get(c.TRAIN_STALLED, "a"))
+        here.tell(
+            "log", Step(run="a", step=50 * line, steps=50, seconds=10.0, wall=WALL + here.now)
+        )
+    here.look()
+    assert told == {None, 0}
+    assert here.get(c.TRAIN_GOODPUT_RATIO, "a") == 1
 
 
 def test_steps_whose_time_nobody_tells_are_timed_by_when_they_come() -> None:

@@ -366,10 +366,12 @@ class Teller:
     def patience(self) -> float:
         """Return after how many seconds of silence something is wrong with it.
 
-        Ten steps, but a minute at least; where a line tells of many steps, the time of three.
+        Ten steps, but a minute at least; where a line tells of many steps, the time of three. So
+        too after the first line, of which nobody knows how much of it is compilation.
         """
-        pace = self.flow.median or 0.0
-        return max(MINUTE, 10 * pace, 3 * pace * self.latest.step.steps)
+        median = self.flow.median or 0.0
+        pace = median or self.latest.seconds or 0.0
+        return max(MINUTE, 10 * median, 3 * pace * self.latest.step.steps)
 
 
 def batch_of(facts: Facts) -> float | None:
