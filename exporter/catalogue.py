@@ -19,7 +19,9 @@ DIAGNOSIS = "diagnosis"
 EXPORTER = "exporter"
 GPU = "gpu"
 HOST = "host"
+NCCL = "nccl"
 NIC = "nic"
+PROFILE = "profile"
 SERVING = "serving"
 SLA = "sla"
 TRAINING = "training"
@@ -1642,6 +1644,207 @@ TRAIN_RECORDS_REFUSED_TOTAL = Metric(
     "train_records_refused_total", "counter",
     "Records about runs that were not kept: nonsense, or beyond a limit.",
     ("reader", "reason"), TRAINING, stability="experimental",
+)  # fmt: skip
+
+# ---------------------------------------------------------------- profile: what a profiler saw
+# Of the latest profile of each rank: a Kineto trace, or an export of Nsight Systems. A profile is a
+# glance at some steps, not a measurement that goes on: look at its timestamp.
+
+TRAIN_PROFILE_INFO = Metric(
+    "train_profile_info", "info",
+    "The latest profile of a rank: format kineto, nsys or nsys_stats, and the GPU's name.",
+    (*_RANK, "format", "gpu_name"), PROFILE, stability="experimental",
+)  # fmt: skip
+TRAIN_PROFILE_TIMESTAMP_SECONDS = Metric(
+    "train_profile_timestamp_seconds", "gauge",
+    "When the span that was profiled ended; where that is not told, when the file was written."
+    " In Unix seconds.",
+    _RANK, PROFILE, "seconds", "experimental",
+)  # fmt: skip
+TRAIN_PROFILE_SPAN_SECONDS = Metric(
+    "train_profile_span_seconds", "gauge",
+    "Length of the span that was profiled: from the first step, kernel or copy to the last.",
+    _RANK, PROFILE, "seconds", "experimental",
+)  # fmt: skip
+TRAIN_PROFILE_STEPS = Metric(
+    "train_profile_steps", "gauge",
+    "Steps within the span, as the profiler marked them.",
+    _RANK, PROFILE, stability="experimental",
+)  # fmt: skip
+TRAIN_PROFILE_STEP_SECONDS = Metric(
+    "train_profile_step_seconds", "gauge",
+    "Mean time of those steps, also where the profile is of the CPU alone. Profiling itself takes"
+    " a part of it.",
+    _RANK, PROFILE, "seconds", "experimental",
+)  # fmt: skip
+TRAIN_PROFILE_TIME_RATIO = Metric(
+    "train_profile_time_ratio", "gauge",
+    "Share of the span: matmul (matrix products and attention), memory_bound (other kernels),"
+    " exposed_communication (nothing was computed meanwhile), copies (alone), idle. They add up"
+    " to 1; means over GPUs where a profile has several.",
+    (*_RANK, "kind"), PROFILE, "ratio", "experimental",
+)  # fmt: skip
+TRAIN_PROFILE_COMMUNICATION_RATIO = Metric(
+    "train_profile_communication_ratio", "gauge",
+    "Share of the span in which communication ran, hidden behind computing or not.",
+    _RANK, PROFILE, "ratio", "experimental",
+)  # fmt: skip
+TRAIN_PROFILE_COMMUNICATION_OVERLAP_RATIO = Metric(
+    "train_profile_communication_overlap_ratio", "gauge",
+    "Share of communication during which something was computed; absent without communication.",
+    _RANK, PROFILE, "ratio", "experimental",
+)  # fmt: skip
+TRAIN_PROFILE_STARVED_RATIO = Metric(
+    "train_profile_starved_ratio", "gauge",
+    "Share of the span in which the GPU was idle and the host had launched nothing for it;"
+    " absent where launches cannot be joined with kernels.",
+    _RANK, PROFILE, "ratio", "experimental",
+)  # fmt: skip
+TRAIN_PROFILE_KERNELS = Metric(
+    "train_profile_kernels", "gauge",
+    "Kernels in the profile; 0 if it is of the CPU alone.",
+    _RANK, PROFILE, stability="experimental",
+)  # fmt: skip
+TRAIN_PROFILE_LAUNCH_SECONDS = Metric(
+    "train_profile_launch_seconds", "gauge",
+    "The host's time in calls that launch kernels, sum over its threads.",
+    _RANK, PROFILE, "seconds", "experimental",
+)  # fmt: skip
+TRAIN_PROFILE_CLASS_SECONDS = Metric(
+    "train_profile_class_seconds", "gauge",
+    "Sum of the durations of all kernels of a class: matmul, attention, norm, elementwise,"
+    " communication, copy, other. Kernels that ran at once count each.",
+    (*_RANK, "class"), PROFILE, "seconds", "experimental",
+)  # fmt: skip
+TRAIN_PROFILE_CLASS_KERNELS = Metric(
+    "train_profile_class_kernels", "gauge",
+    "Number of kernels (or copies) of a class.",
+    (*_RANK, "class"), PROFILE, stability="experimental",
+)  # fmt: skip
+TRAIN_PROFILE_KERNEL_SECONDS = Metric(
+    "train_profile_kernel_seconds", "gauge",
+    "Sum of durations of the kernels that took most, by name without template arguments.",
+    (*_RANK, "kernel"), PROFILE, "seconds", "experimental",
+)  # fmt: skip
+TRAIN_PROFILE_KERNEL_CALLS = Metric(
+    "train_profile_kernel_calls", "gauge",
+    "How often each of those kernels ran.",
+    (*_RANK, "kernel"), PROFILE, stability="experimental",
+)  # fmt: skip
+TRAIN_PROFILE_MEMORY_OPERATION_SECONDS = Metric(
+    "train_profile_memory_operation_seconds", "gauge",
+    "Sum of durations of copies and fillings of memory, by kind.",
+    (*_RANK, "operation"), PROFILE, "seconds", "experimental",
+)  # fmt: skip
+TRAIN_PROFILE_MEMORY_OPERATION_BYTES = Metric(
+    "train_profile_memory_operation_bytes", "gauge",
+    "Bytes that they moved.",
+    (*_RANK, "operation"), PROFILE, "bytes", "experimental",
+)  # fmt: skip
+TRAIN_PROFILE_MEMORY_PEAK_BYTES = Metric(
+    "train_profile_memory_peak_bytes", "gauge",
+    "Most memory that the framework's allocator held on the GPU: allocated, reserved. Only where"
+    " the profiler recorded memory.",
+    (*_RANK, "kind"), PROFILE, "bytes", "experimental",
+)  # fmt: skip
+TRAIN_PROFILE_OPERATOR_ALLOCATED_BYTES = Metric(
+    "train_profile_operator_allocated_bytes", "gauge",
+    "Memory (gpu, or host where none of a GPU was recorded) that the operators which took most"
+    " have allocated themselves, in sum; not what they held at once. Only where the profiler"
+    " recorded memory.",
+    (*_RANK, "operator", "memory"), PROFILE, "bytes", "experimental",
+)  # fmt: skip
+TRAIN_PROFILE_PATTERN = Metric(
+    "train_profile_pattern", "gauge",
+    "1 for the picture that the timeline shows, 0 for the others: normal, memory,"
+    " communication, software_overhead.",
+    (*_RANK, "pattern"), PROFILE, stability="experimental",
+)  # fmt: skip
+TRAIN_PROFILE_FILES_TOTAL = Metric(
+    "train_profile_files_total", "counter",
+    "Files of profiles that were dealt with: read, no_kernels, failed.",
+    ("outcome",), PROFILE, stability="experimental",
+)  # fmt: skip
+TRAIN_PROFILE_FILES_WAITING = Metric(
+    "train_profile_files_waiting", "gauge",
+    "Files that are to be read, those that are still being written included.",
+    (), PROFILE, stability="experimental",
+)  # fmt: skip
+
+# ---------------------------------------------------------------- nccl: collectives, and tests
+# Of NCCL Inspector's dumps: rank is that of a process in the largest communicator it was seen in;
+# size is a class of message sizes by its upper bound. The plug-in does not write down every
+# operation, so that sums are a lower bound of what ran. Of test tools: the latest file of each.
+
+_OPERATION = (*_RANK, "collective", "size")
+
+NCCL_OPERATIONS_TOTAL = Metric(
+    "nccl_operations_total", "counter",
+    "Collectives and transfers that NCCL Inspector wrote down.",
+    _OPERATION, NCCL, stability="experimental",
+)  # fmt: skip
+NCCL_OPERATION_SECONDS_TOTAL = Metric(
+    "nccl_operation_seconds_total", "counter",
+    "Time that they took, waiting for other ranks included.",
+    _OPERATION, NCCL, "seconds", "experimental",
+)  # fmt: skip
+NCCL_OPERATION_BYTES_TOTAL = Metric(
+    "nccl_operation_bytes_total", "counter",
+    "Sizes of their messages, as the job gave them.",
+    _OPERATION, NCCL, "bytes", "experimental",
+)  # fmt: skip
+NCCL_BUS_BANDWIDTH_BYTES_PER_SECOND = Metric(
+    "nccl_bus_bandwidth_bytes_per_second", "gauge",
+    "Bus bandwidth of the last hundred operations, weighted by their time.",
+    _OPERATION, NCCL, "", "experimental",
+)  # fmt: skip
+NCCL_SMALL_MESSAGE_RATIO = Metric(
+    "nccl_small_message_ratio", "gauge",
+    "Share of the operations of the last minute whose message has less than 64 KiB.",
+    _RANK, NCCL, "ratio", "experimental",
+)  # fmt: skip
+NCCL_COMMUNICATION_UPPER_BOUND_RATIO = Metric(
+    "nccl_communication_upper_bound_ratio", "gauge",
+    "Time of the operations of the last minute over that minute, 1 at most. An upper bound of"
+    " the share that those took: communicators run at once.",
+    _RANK, NCCL, "ratio", "experimental",
+)  # fmt: skip
+NCCL_TEST_BUS_BANDWIDTH_BYTES_PER_SECOND = Metric(
+    "nccl_test_bus_bandwidth_bytes_per_second", "gauge",
+    "Bus bandwidth that nccl-tests measured, by collective, placement (in, out) and message"
+    " size; the largest sizes.",
+    (*_RUN, "test", "placement", "size_bytes"), NCCL, "", "experimental",
+)  # fmt: skip
+NCCL_TEST_AVERAGE_BUS_BANDWIDTH_BYTES_PER_SECOND = Metric(
+    "nccl_test_average_bus_bandwidth_bytes_per_second", "gauge",
+    "Mean over all sizes, as nccl-tests prints it; small messages pull it down.",
+    (*_RUN, "test"), NCCL, "", "experimental",
+)  # fmt: skip
+NCCL_TEST_WRONG_VALUES = Metric(
+    "nccl_test_wrong_values", "gauge",
+    "Values that nccl-tests found to be wrong; anything but 0 is broken hardware or software.",
+    (*_RUN, "test"), NCCL, stability="experimental",
+)  # fmt: skip
+NCCL_TEST_TIMESTAMP_SECONDS = Metric(
+    "nccl_test_timestamp_seconds", "gauge",
+    "When the output of the test was written, in Unix seconds.",
+    (*_RUN, "test"), NCCL, "seconds", "experimental",
+)  # fmt: skip
+NIC_RDMA_TEST_BANDWIDTH_BYTES_PER_SECOND = Metric(
+    "nic_rdma_test_bandwidth_bytes_per_second", "gauge",
+    "Mean bandwidth that perftest (ib_write_bw and its kin) measured, by operation, device and"
+    " message size; the largest sizes.",
+    (*_RUN, "test", "device", "size_bytes"), NCCL, "", "experimental",
+)  # fmt: skip
+NIC_RDMA_TEST_TIMESTAMP_SECONDS = Metric(
+    "nic_rdma_test_timestamp_seconds", "gauge",
+    "When the output of the test was written, in Unix seconds.",
+    (*_RUN, "test", "device"), NCCL, "seconds", "experimental",
+)  # fmt: skip
+NCCL_FILES_TOTAL = Metric(
+    "nccl_files_total", "counter",
+    "Files of tests that were dealt with: read, failed.",
+    ("outcome",), NCCL, stability="experimental",
 )  # fmt: skip
 
 # ---------------------------------------------------------------- diagnosis: what the numbers mean

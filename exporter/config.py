@@ -622,6 +622,50 @@ class RanksSettings(_Detected):
     names: dict[str, Annotated[str, Field(min_length=1, max_length=128)]] = {}
 
 
+class DirectorySettings(_Section):
+    """A directory into which files are dropped, and the run that they belong to."""
+
+    path: PathText
+    run: RunName | None = None
+    ignore: Annotated[tuple[str, ...], BeforeValidator(_list)] = ()
+
+    @field_validator("path")
+    @classmethod
+    def _is_absolute(cls, value: str) -> str:
+        if not value.startswith("/"):
+            raise ValueError("an absolute path is wanted")
+        return value
+
+    @field_validator("run")
+    @classmethod
+    def _is_printable(cls, value: str | None) -> str | None:
+        if value is not None and not value.isprintable():
+            raise ValueError("a name of printable characters is wanted")
+        return value
+
+
+class _Watched(_Rated):
+    """A source that watches directories; without one it does not run."""
+
+    interval: Duration = Field(default="2s", ge=0.1, le=3600)  # type: ignore[assignment]
+    deadline: Duration = Field(default="10s", ge=0.05, le=600)  # type: ignore[assignment]
+    directories: Annotated[tuple[DirectorySettings, ...], BeforeValidator(_list)] = ()
+    max_age: Duration = Field(default="7d", ge=60, le=3650 * 86400)  # type: ignore[assignment]
+
+
+class ProfilesSettings(_Watched):
+    """Directories with profiles of training runs, and what reading one may cost."""
+
+    memory: Size = Field(default="160MiB", ge=64 << 20, le=1 << 40)  # type: ignore[assignment]
+    timeout: Duration = Field(default="1h", ge=1, le=86400)  # type: ignore[assignment]
+    max_size: Size = Field(default="8GiB", ge=1024, le=1 << 50)  # type: ignore[assignment]
+    max_expanded: Size = Field(default="32GiB", ge=1024, le=1 << 50)  # type: ignore[assignment]
+
+
+class NcclSettings(_Watched):
+    """Directories with dumps of NCCL Inspector and outputs of nccl-tests and perftest."""
+
+
 class SourcesSettings(_Section):
     """All sources."""
 
@@ -636,6 +680,8 @@ class SourcesSettings(_Section):
     inference: InferenceSettings = InferenceSettings()
     serving: ServingSettings = ServingSettings()
     logs: LogsSettings = LogsSettings()
+    profiles: ProfilesSettings = ProfilesSettings()
+    nccl: NcclSettings = NcclSettings()
     ranks: RanksSettings = RanksSettings()
     training_files: Annotated[tuple[TrainingFilesSettings, ...], BeforeValidator(_list)] = ()
     training_pages: Annotated[tuple[TrainingPageSettings, ...], BeforeValidator(_list)] = ()
@@ -858,6 +904,7 @@ def _problems(error: ValidationError) -> Iterator[tuple[str, str]]:
 
 _ENTRIES: dict[str, type[_Section]] = {
     "servers": ServerSettings,
+    "directories": DirectorySettings,
     "accelerators": AcceleratorSettings,
     "runs": TrainingRunSettings,
     "training_files": TrainingFilesSettings,

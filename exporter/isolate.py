@@ -8,6 +8,10 @@ the late reply arrives; it never starts a second child beside a stuck one. A chi
 started again at the next read; the runner's backoff sets the pace. What a child remembers (its own
 counters) comes with each reply and is handed to its successor, after a reload too.
 
+`Errand` is the second form, for one piece of work that may be large and ends by itself, such as
+reading a trace: a child with limits of its own on memory and time, that runs only when nobody else
+wants the processor. It is polled, never waited for, and may be killed at any time.
+
 Closing lasts as long as the child does. So the thread of a source that a reload has replaced or
 taken away lives while its child does, and whoever comes after it waits: it is the one rule that
 covers hung threads and hung children alike.
@@ -15,12 +19,15 @@ covers hung threads and hung children alike.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import logging
+import math
 import operator
 import os
 import pickle
+import resource
 import select
 import signal
 import struct
@@ -29,6 +36,9 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Mapping, MutableMapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any, BinaryIO, NoReturn, Protocol, runtime_checkable
 
 from exporter import catalogue
@@ -57,6 +67,9 @@ _LENGTH = struct.Struct("<I")
 _LARGEST_REPLY = 64 * 1024 * 1024
 _LARGEST_MEMORY = 48_000
 _PIPE = 64 * 1024
+_LARGEST_ANSWER = 1 << 20
+_ERRAND = "--errand"
+_PR_SET_PDEATHSIG = 1
 _GRACE = 0.5
 _PARTING = 3.0
 _LOOK = 0.2
@@ -305,6 +318,114 @@ class Isolated:
         raise SourceError(reason, detail)
 
 
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What an errand may use: bytes of address space, and seconds until it is ended."""
+
+    memory: int
+    seconds: float
+
+
+class Errand:
+    """One piece of work in a child process, begun at once: a row of the table of errands.
+
+    `options` are its arguments; both they and its answer are what JSON can hold. The child dies
+    with the thread that began it. Used from that thread alone.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        options: Mapping[str, Any],
+        limits: Limits,
+        *,
+        clock: Clock,
+        module: str = "exporter.isolate",
+    ) -> None:
+        self._clock = clock
+        self._limits = limits
+        self._until = clock.monotonic() + limits.seconds
+        self._inbox = bytearray()
+        told = {"options": options, "memory": limits.memory, "seconds": limits.seconds}
+        self._child = subprocess.Popen(  # noqa: S603 - our own interpreter and our own module
+            [sys.executable, "-m", module, _ERRAND, name],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        assert self._child.stdin is not None  # noqa: S101
+        assert self._child.stdout is not None  # noqa: S101
+        os.set_blocking(self._child.stdout.fileno(), False)
+        # An empty pipe holds 64 KiB, so that this never waits for the child. If that has ended
+        # already, polling will tell.
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self._child.stdin.fileno(), json.dumps(told).encode() + b"\n")
+
+    @property
+    def pid(self) -> int:
+        """The child's process number."""
+        return self._child.pid
+
+    def poll(self) -> Any | None:
+        """Return the answer, `None` while there is none. After an answer or an error it is over.
+
+        Raises `SourceError` with the child's own reason, `TimeoutError` when its time is up,
+        `ConnectionError` when it died, `Malformed` when what it said makes no sense.
+        """
+        try:
+            answer = self._receive()
+        except BaseException:
+            self.end()
+            raise
+        if answer is not None:
+            self.end()
+        return answer
+
+    def end(self) -> None:
+        """Kill the child if it lives. It holds nothing that could suffer from it."""
+        child = self._child
+        child.kill()
+        child.wait()
+        for pipe in (child.stdin, child.stdout):
+            with contextlib.suppress(OSError):
+                pipe.close()  # type: ignore[union-attr]
+
+    def _receive(self) -> Any | None:
+        out = self._child.stdout
+        assert out is not None  # noqa: S101
+        while True:
+            try:
+                chunk = os.read(out.fileno(), _PIPE)
+            except BlockingIOError:
+                self._check_time()
+                return None
+            if not chunk:
+                return self._told()
+            self._inbox += chunk
+            if len(self._inbox) > _LARGEST_ANSWER:
+                raise Malformed(f"the child's answer has more than {_LARGEST_ANSWER} bytes")
+
+    def _check_time(self) -> None:
+        if self._clock.monotonic() >= self._until:
+            raise TimeoutError(f"not done within {self._limits.seconds:g} s")
+
+    def _told(self) -> Any:
+        """Return what the child said before it closed its pipe."""
+        try:
+            failure, answer = json.loads(self._inbox)
+        except (ValueError, TypeError):
+            # So humble a process may take a while to end where others want the processor.
+            if (code := self._child.poll()) is None:
+                self._check_time()
+                return None
+            how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
+            raise ConnectionError(f"the child ended without an answer: {how}") from None
+        if failure is not None:
+            raise SourceError(*failure)
+        if answer is None:
+            raise Malformed("the child has nothing to say")
+        return answer
+
+
 class _PlainUnpickler(pickle.Unpickler):
     """Reads numbers, text and tuples; knows no classes and no functions."""
 
@@ -427,21 +548,86 @@ def private_output() -> BinaryIO:
     return pipe
 
 
-def main(arguments: list[str], table: Mapping[str, Callable[..., Source]]) -> None:
-    """Run the child: `arguments` name a row of `table`; its options come first on the input."""
+def run_errand(
+    name: str, table: Mapping[str, Callable[..., Any]], requests: BinaryIO, answers: BinaryIO
+) -> None:
+    """Do one errand: limits and arguments come first on the input, the answer goes out once.
+
+    Whatever it raises is the answer, too.
+    """
+    told = json.loads(requests.readline())
+    failure, answer = None, None
+    try:
+        be_humble(told["memory"], told["seconds"])
+        answer = table[name](**told["options"])
+    except MemoryError:
+        failure = ("unavailable", f"needs more than {told['memory'] >> 20} MiB of memory")
+    except Exception as error:
+        _, reason, detail = Fault.of("", error)
+        if reason == "bug":
+            log.exception("errand %s", name)
+        failure = (reason, detail)
+    answers.write(json.dumps([failure, answer]).encode())
+    answers.flush()
+
+
+def be_humble(memory: int, seconds: float) -> None:
+    """Let this process run only when nobody else wants to, within limits, and die with its parent.
+
+    Where the kernel is short of memory it shall take this process, not the daemon.
+    """
+    _die_with_parent()
+    for limit, value in (
+        (resource.RLIMIT_AS, memory),
+        (resource.RLIMIT_CPU, math.ceil(seconds) + 1),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        _, most = resource.getrlimit(limit)
+        least = value if most == resource.RLIM_INFINITY else min(value, most)
+        resource.setrlimit(limit, (least, least))
+    os.nice(19)
+    import psutil
+
+    # A sandbox may know none of these; being less humble is no reason to fail.
+    with contextlib.suppress(OSError):
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    with contextlib.suppress(OSError, psutil.Error):
+        psutil.Process().ionice(psutil.IOPRIO_CLASS_IDLE)
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
+
+
+def _die_with_parent() -> None:
+    import ctypes
+
+    parent = os.getppid()
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main(
+    arguments: list[str],
+    table: Mapping[str, Callable[..., Source]],
+    errands: Mapping[str, Callable[..., Any]] = MappingProxyType({}),
+) -> None:
+    """Run the child: `arguments` name a row of a table; its options come first on the input."""
     replies = private_output()
     # The parent decides when we end, by closing the pipe; Ctrl-C and the like go to the parent.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     logging.basicConfig(
-        level=logging.INFO, format=f"%(levelname)s child={arguments[0]} %(message)s"
+        level=logging.INFO, format=f"%(levelname)s child={arguments[-1]} %(message)s"
     )
     name = arguments[0]
     requests = os.fdopen(0, "rb", buffering=0)
+    if name == _ERRAND:
+        run_errand(arguments[1], errands, requests, replies)
+        return
     options = json.loads(requests.readline())
     serve(requests, replies, lambda: table[name](**options))
 
 
 if __name__ == "__main__":
-    from exporter.sources import ISOLATED
+    from exporter.sources import ERRANDS, ISOLATED
 
-    main(sys.argv[1:], ISOLATED)
+    main(sys.argv[1:], ISOLATED, ERRANDS)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from exporter import catalogue as c
 from exporter.isolate import main
-from exporter.samples import Drop, Event, Fault, Histogram, Sample, Spent
+from exporter.samples import Drop, Event, Fault, Histogram, Malformed, Sample, Spent
 
 
 class Good:
@@ -167,5 +167,44 @@ TABLE = {
     "unmakeable": Unmakeable,
 }
 
+
+def _echo(**options: object) -> object:
+    print("a library prints this")
+    return {"given": options, "nice": os.nice(0), "policy": os.sched_getscheduler(0)}
+
+
+def _greedy() -> object:
+    return len(bytearray(1 << 30))
+
+
+def _fails(reason: str) -> object:
+    raise {"io": OSError, "malformed": Malformed, "bug": RuntimeError}[reason](f"it was {reason}")
+
+
+def _kills_itself() -> object:
+    os.kill(os.getpid(), 9)
+    return None
+
+
+def _sleeps() -> object:
+    threading.Event().wait(600)
+    return None
+
+
+def _spins() -> object:
+    while True:
+        pass
+
+
+def _talks(size: int) -> object:
+    return "x" * size
+
+
+ERRANDS = {
+    "echo": _echo, "greedy": _greedy, "fails": _fails, "kills_itself": _kills_itself,
+    "sleeps": _sleeps, "spins": _spins, "talks": _talks,
+}  # fmt: skip
+
+
 if __name__ == "__main__":
-    main(sys.argv[1:], TABLE)
+    main(sys.argv[1:], TABLE, ERRANDS)

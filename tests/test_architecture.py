@@ -58,6 +58,9 @@ ROOMS = {
     # What readers tell of training runs; it is told the time.
     "training": Room(("samples", "reference.*", "training.*")),
     "workers": Room(("clock",)),
+    # What is known of profiles; `reading` and `nsys` work in a child process, `folder` looks for
+    # files.
+    "profiling": Room(("samples", "formats.*", "profiling.*")),
     # What is known of a driver library; each has one module that opens it.
     "nvml": Room(("samples", "catalogue", "clock", "nvml.*")),
     "nvml.driver": Room(("samples", "clock"), ("pynvml",)),
@@ -65,7 +68,7 @@ ROOMS = {
     # The table of sources may name every source; a source never another one. Each driver package
     # has its own row: one door for each.
     "sources": Room(SOURCE),
-    "sources.__init__": Room((*SOURCE, "engines.*", "sources.*")),
+    "sources.__init__": Room((*SOURCE, "engines.*", "sources.*"), lazily=("profiling.*",)),
     "sources.host": Room(SOURCE, ("psutil",)),
     "sources.process": Room(SOURCE, ("psutil", "prometheus_client")),
     "sources.inference": Room((*SOURCE, "engines.*")),
@@ -73,6 +76,8 @@ ROOMS = {
     "sources.dcgm": Room((*SOURCE, "dcgm.*")),
     "sources.dcgm_page": Room((*SOURCE, "dcgm.*")),
     "sources.derived": Room((*SOURCE, "derive.*")),
+    "sources.profiles": Room((*SOURCE, "profiling.*", "training.*")),
+    "sources.nccl": Room((*SOURCE, "profiling.*")),
     "sources.discovery": Room((*SOURCE, "engines.*", "discovery.*")),
     "sources.training_ranks": Room((*SOURCE, "discovery.*", "training.records")),
     "formats.ranks": Room(("samples", "formats.podlog")),
@@ -97,7 +102,7 @@ ROOMS = {
     "sinks": Room(("samples", "catalogue", "clock")),
     "board": Room(("samples",)),
     "runner": Room(("samples", "clock", "board")),
-    "isolate": Room(("samples", "clock", "catalogue", "sources")),
+    "isolate": Room(("samples", "clock", "catalogue", "sources"), ("psutil",)),
     "exposition": Room(("samples", "catalogue", "clock", "board")),
     "status": Room(("samples", "catalogue")),
     "objectives": Room(),

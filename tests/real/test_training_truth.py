@@ -10,6 +10,7 @@ forward and backward in a run before, so that what is lost to anything else stan
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 from collections.abc import Callable
@@ -62,9 +63,10 @@ class Watch:
 
     def _look(self) -> None:
         while not self._over.wait(0.5):
-            page = self.now()
-            if page.series.get("train_tokens_per_second_per_gpu"):
-                self.page = page
+            with contextlib.suppress(OSError):
+                page = self.now()
+                if page.series.get("train_tokens_per_second_per_gpu"):
+                    self.page = page
 
     def now(self) -> Page:
         """Return the page as it is."""
@@ -163,7 +165,7 @@ def observe(tmp_path_factory: pytest.TempPathFactory, peak: float) -> Run:
             truth = train(out, *options, steps=STEPS, url=url, port=free_port())
             after = {name: watch.now() for name, watch in watches.items()}
             if "trace" in watches:
-                text = watches["trace"].daemon.wait_for(PATH, _has_both_traces, 60)
+                text = watches["trace"].daemon.wait_for(PATH, _has_both_traces, 200)
                 after["trace"] = Page(0.0, text, "")
             pages = {name: one.last() for name, one in watches.items() if name != "trace"}
             return Observed(truth, pages, after)
@@ -175,7 +177,7 @@ def observe(tmp_path_factory: pytest.TempPathFactory, peak: float) -> Run:
 
 
 def _has_both_traces(_: int, text: str) -> bool:
-    return text.count("\ntrain_profile_span_seconds{") == RANKS
+    return text.count("\ntrain_profile_step_seconds{") == RANKS
 
 
 # ---------------------------------------------------------------- four ways
@@ -206,11 +208,10 @@ def test_throughput_and_time_of_a_step_are_the_jobs_own(four: Observed, name: st
 def test_the_four_ways_agree(four: Observed) -> None:
     tgs = {name: four.pages[name].value("train_tokens_per_second_per_gpu", **RUN) for name in LIVE}
     trace = four.after["trace"]
-    span = trace.value("train_profile_span_seconds", run="tiny", rank="0")
-    steps = trace.value("train_profile_steps", run="tiny", rank="0")
-    assert span is not None
-    assert steps == pytest.approx(STEPS - 2, abs=1)
-    tgs["trace"] = four.truth.ranks[0][0].tokens / (span / steps)
+    seconds = trace.value("train_profile_step_seconds", run="tiny", rank="0")
+    assert seconds is not None
+    assert trace.value("train_profile_steps", run="tiny", rank="0") == STEPS - 2
+    tgs["trace"] = four.truth.ranks[0][0].tokens / seconds
     print({name: round(value or 0, 1) for name, value in tgs.items()})
     values = [value for value in tgs.values() if value is not None]
     assert len(values) == 4

@@ -9,6 +9,7 @@ from exporter.plans.estate import Estate, Plan
 from exporter.plans.training.diagnosis import diagnosis_plans
 from exporter.plans.training.files import files_plans, page_plans
 from exporter.plans.training.logs import log_plans
+from exporter.plans.training.profiles import nccl_plans, profile_plans
 from exporter.plans.training.push import push_plans
 from exporter.plans.training.ranks import rank_plans
 from exporter.plans.training.runs import runs_plans
@@ -25,8 +26,10 @@ def training_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
         *files_plans(settings, estate),
         *page_plans(settings, estate),
         *rank_plans(settings, estate),
+        *profile_plans(settings, estate),
     ]
     yield from readers
+    yield from nccl_plans(settings, estate)
     if readers or settings.training_sla:  # else there is nobody who could tell of a run
         yield from runs_plans(settings, estate)
     yield from diagnosis_plans(settings, estate)
