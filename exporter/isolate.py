@@ -355,8 +355,10 @@ class Errand:
         assert self._child.stdin is not None  # noqa: S101
         assert self._child.stdout is not None  # noqa: S101
         os.set_blocking(self._child.stdout.fileno(), False)
-        # An empty pipe holds 64 KiB, so that this never waits for the child.
-        os.write(self._child.stdin.fileno(), json.dumps(told).encode() + b"\n")
+        # An empty pipe holds 64 KiB, so that this never waits for the child. If that has ended
+        # already, polling will tell.
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self._child.stdin.fileno(), json.dumps(told).encode() + b"\n")
 
     @property
     def pid(self) -> int:

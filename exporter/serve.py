@@ -35,6 +35,8 @@ from exporter.web import Services, create_app
 
 if TYPE_CHECKING:
     from exporter.app import App
+    from exporter.formats.otlp import Memory
+    from exporter.training.records import Record
 
 log = logging.getLogger(__name__)
 
@@ -143,7 +145,7 @@ async def serve(
     pushes = ThreadPoolExecutor(1, thread_name_prefix="push")
     intake = Intake(
         ledger=app.training, reception=app.reception, rules=lambda: app.settings.push,
-        now=app.clock.monotonic, executor=pushes, decoders=_otlp_decoders(),
+        now=app.clock.monotonic, executor=pushes, decoders=_otlp_decoders(app),
     )  # fmt: skip
     house = _House(app, chores, releases, announce, complete)
     front = create_app(
@@ -217,9 +219,25 @@ def _push_socket(app: App) -> Iterator[list[socket.socket]]:
         yield sockets
 
 
-def _otlp_decoders() -> Mapping[str, Decode]:
-    """Return what reads OTLP metrics, by content type."""
-    return {}
+def _otlp_decoders(app: App) -> Mapping[str, Decode]:
+    """Return what reads OTLP metrics, by content type; it remembers what was told before."""
+    from exporter.formats.otlp import Memory, decode_json, decode_protobuf
+
+    memory = Memory()  # one thread reads all pushes
+
+    def decode(read: Callable[[bytes, Memory], list[Record]], body: bytes) -> list[Record]:
+        records = read(body, memory)
+        if memory.nonsense:
+            detail = f"OTLP: {'; '.join(memory.nonsense[:3])}"
+            app.training.refuse("otlp", "nonsense", len(memory.nonsense))
+            app.reception.note("records", Trouble(app.clock.monotonic(), "malformed", detail))
+            memory.nonsense.clear()
+        return records
+
+    return {
+        "application/json": functools.partial(decode, decode_json),
+        "application/x-protobuf": functools.partial(decode, decode_protobuf),
+    }
 
 
 class _House:

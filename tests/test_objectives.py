@@ -286,3 +286,21 @@ def test_every_objective_can_be_put_in_words() -> None:
         " from 100 events on"
     )
     assert not any("THRESHOLD" in one for one in words)
+
+
+def test_promises_about_jobs_are_told_as_they_are_judged() -> None:
+    """A handful of jobs in an hour: each counts, and none burns a budget."""
+    found = read_training(yaml.safe_load(SEED)["training_sla"])
+
+    assert [one.describe() for one in found] == [
+        (
+            "training_sla/job_start_latency_p95: 95 % of jobs: from submission to the first step"
+            " at most 300 s; from 1 events on"
+        ),
+        "training_sla/job_failure_rate: 95 % of jobs end without failing; from 1 events on",
+        (
+            "training_sla/checkpoint_recovery_time: 95 % of failures: until the first step after it"
+            " at most 120 s; from 1 events on"
+        ),
+    ]
+    assert {(one.window, one.windows, one.burn_alerts) for one in found} == {("1h", ("1h",), False)}

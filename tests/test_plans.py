@@ -761,3 +761,16 @@ def test_without_a_reader_of_runs_nothing_is_derived_of_them() -> None:
     assert "derive:training" not in names("push: {enabled: false}")
     assert "derive:training" in names("")
     assert "derive:training" not in names("training: {enabled: false}")
+
+
+def test_what_was_promised_of_jobs_is_judged_though_nobody_reads_any() -> None:
+    """Else the promise would be silently forgotten."""
+    quiet = (
+        "push: {enabled: false}\nsources: {inference: {enabled: false}, ranks: {enabled: false}}\n"
+    )
+
+    def names(text: str) -> set[str]:
+        return {one.name for one in plan(parse(text, "test"), Estate(FakeClock()))}
+
+    assert "derive:training" not in names(quiet)
+    assert "derive:training" in names(f"{quiet}training_sla: {{job_failure_rate: '< 5%'}}")

@@ -120,6 +120,43 @@ def test_a_job_tells_by_every_way_in(launch: Callable[[], Node], folder: Path) -
     assert not node.socket.exists()
 
 
+def test_what_a_script_tells_is_on_the_page(launch: Callable[[], Node]) -> None:
+    """Two ranks: tokens of the run count once, times for each rank; and how the run began."""
+    node = launch()
+    runs = [
+        Run(
+            "llama", rank=rank, world_size=2, gpu=rank, url=f"unix://{node.socket}",
+            sequence_length=128, submitted=time.time() - 30, flops_per_token=1e9,
+        )
+        for rank in range(2)
+    ]  # fmt: skip
+    for number in range(1, 13):
+        for run in runs:
+            run.log_step(number, seconds=0.5, tokens=1024, phases={"data": 0.125})
+    with runs[0].checkpoint():
+        time.sleep(0.02)
+
+    def all_told(_: int, page: str) -> bool:
+        return 'train_tokens_total{run="llama"} 12288' in page and "train_checkpoints" in page
+
+    page = node.wait_for("/metrics", all_told)
+    for line in (
+        'train_world_size{run="llama"} 2',
+        'train_steps_total{run="llama"} 12',
+        'train_step_seconds_sum{run="llama"} 6',
+        'train_phase_seconds_total{phase="data",rank="0",run="llama"} 1.5',
+        'train_phase_seconds_total{phase="data",rank="1",run="llama"} 1.5',
+        'train_reader_chosen{reader="push",run="llama"} 1',
+        'train_checkpoints_total{run="llama"} 1',
+        "train_runs_started_total 1",
+    ):
+        assert f"\n{line}" in page, [one for one in page.splitlines() if one.startswith("train_")]
+    latency = node.value('train_start_latency_seconds{run="llama"}')
+    assert latency == pytest.approx(30, abs=15)
+    for run in runs:
+        run.end()
+
+
 def test_an_answer_that_is_lost_costs_no_step_and_counts_none_twice(
     launch: Callable[[], Node],
 ) -> None:
@@ -226,8 +263,10 @@ def scrape_times(node: Node, seconds: float) -> list[float]:
 
 
 def test_the_page_stays_fast_while_pushes_flood_in(launch: Callable[[], Node]) -> None:
-    """Two jobs send a thousand records each, as fast as they can; understanding one such body in a
-    single call would hold the interpreter, and with it the page, for longer than the limit."""
+    """Two jobs send a thousand records at a time, as fast as they are taken.
+
+    To understand one such body on the event loop would take longer than the limit.
+    """
     node = launch()
     quiet = scrape_times(node, 3)
     floods = [

@@ -26,7 +26,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Callable, NamedTuple
 
-from .address import Secrets, from_environment
+from .address import from_environment
 from .environment import find_gpu, find_place, whole
 from .sender import Record, Sender, log
 
@@ -237,14 +237,14 @@ class Run:
         self._hook: Callable[..., Any] | None = None
         if enabled:
             wanted = _Wanted(rank, world_size, scope, reports, gpu, submitted)
-            self._begin(name, wanted, from_environment(url, token, token_file), facts)
+            self._begin(name, wanted, (url, token, token_file), facts)
 
     @quietly
     def _begin(
         self,
         name: str | None,
         wanted: _Wanted,
-        where: tuple[str, Secrets],
+        where: tuple[str | None, str | None, str | None],
         facts: dict[str, Any],
     ) -> None:
         rank, world_size, scope, reports, gpu, submitted = wanted
@@ -257,7 +257,7 @@ class Run:
         )
         # No two starts of a job have the same; the milliseconds also order them for people.
         self._attempt = f"{int(time.time() * 1000):x}-{os.getpid()}"
-        self._sender = Sender(*where, render=self._render, farewell=self._leave)
+        self._sender = Sender(*from_environment(*where), render=self._render, farewell=self._leave)
         if submitted is None:
             submitted = whole(os.environ.get("FLOPWATCH_SUBMITTED"))
         if gpu is None:

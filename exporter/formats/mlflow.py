@@ -8,7 +8,7 @@ only with MLFLOW_ALLOW_FILE_STORE.)
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from exporter.samples import Malformed
 
@@ -16,7 +16,9 @@ LONGEST = 256
 """Bytes of a line, at most."""
 
 _LINE = re.compile(rb"([0-9]{1,16}) ([-+.0-9A-Za-z]{1,32})(?: ([0-9]{1,15})(?: .*)?)?")
-_META = re.compile(r"(run_name|run_id|run_uuid|status|lifecycle_stage|start_time): (.*)")
+_META = re.compile(r"(run_name|run_id|run_uuid|status|lifecycle_stage|start_time|end_time): (.*)")
+_ENDS: dict[str, Literal["ended", "failed"]] = {"3": "ended", "4": "failed", "5": "failed"}
+"""How a run has ended, by RunStatus: finished, failed, killed."""
 
 
 class Point(NamedTuple):
@@ -39,11 +41,13 @@ def read_point(line: bytes) -> Point:
 
 
 class Meta(NamedTuple):
-    """What `meta.yaml` says of a run; `started` is Unix seconds."""
+    """What `meta.yaml` says of a run: a deleted one is not `active`; moments are Unix seconds."""
 
     name: str
     active: bool
-    started: float | None
+    started: float | None = None
+    ended: float | None = None
+    end: Literal["", "ended", "failed"] = ""
 
 
 def read_meta(text: str) -> Meta:
@@ -53,6 +57,14 @@ def read_meta(text: str) -> Meta:
     name = told.get("run_name") or told.get("run_id") or told.get("run_uuid")
     if not name:
         raise Malformed("meta.yaml: neither run_name nor run_id")
-    start = told.get("start_time", "")
-    started = int(start) / 1000 if re.fullmatch(r"[0-9]{1,15}", start) else None
-    return Meta(name, told.get("lifecycle_stage", "active") == "active", started)
+    return Meta(
+        name,
+        told.get("lifecycle_stage", "active") == "active",
+        _moment(told.get("start_time", "")),
+        _moment(told.get("end_time", "")),
+        _ENDS.get(told.get("status", ""), ""),
+    )
+
+
+def _moment(text: str) -> float | None:
+    return int(text) / 1000 if re.fullmatch(r"[0-9]{1,15}", text) else None

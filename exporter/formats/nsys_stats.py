@@ -18,6 +18,8 @@ from exporter.samples import Malformed
 _UNITS = {"ns": 1e-9, "us": 1e-6, "usec": 1e-6, "ms": 1e-3, "msec": 1e-3, "s": 1.0, "sec": 1.0}
 _TOTAL = re.compile(r"Total Time(?: \((\w+)\)|:(?:dur_)?(\w+))?")
 _COUNTS = {"Instances": "kernel", "Num Calls": "call", "Calls": "call"}
+_HEADER = re.compile(r"(?:Time ?\(%\)|Total Time|Total \(|Row#)")
+_CALL = re.compile(r"cu|hip")
 _HEADING = re.compile(r"\s*(?:\*\*|Processing|Generating|SKIPPED|Exporting|Using|$)")
 
 
@@ -34,24 +36,25 @@ class Row(NamedTuple):
 
 
 def read(text: str) -> list[Row]:
-    """Return the rows of all reports in a text that are known.
+    """Return the rows of all reports in a text that are of interest here.
 
-    Raises `Malformed` where a row does not fit its columns, or no report is known.
+    Raises `Malformed` where a row does not fit its columns, or nothing is a report.
     """
     rows: list[Row] = []
     layout: _Layout | None = None
     known = False
     for number, line in _lines(text):
-        if (header := _layout(line)) is not None:
-            layout = header
+        if _HEADER.match(line[0].strip() if line else ""):
+            layout = _layout(line)
             known = True
         elif _HEADING.match(",".join(line)):
             layout = None if not line else layout
         elif layout is not None:
             rows.append(layout.row(line, number))
     if not known:
-        raise Malformed("no report of nsys stats that is known")
-    return rows
+        raise Malformed("no report of nsys stats")
+    # Calls to the system come in the same columns as those to CUDA.
+    return [row for row in rows if row.kind != "call" or _CALL.match(row.name)]
 
 
 def _lines(text: str) -> Iterator[tuple[int, list[str]]]:

@@ -275,7 +275,8 @@ class Stream:
             dict.fromkeys(TOTALS, (0, 0.0)) if began else {}
         )
         self._evaluation = 0.0
-        self._facts: Facts | None = None
+        self._facts: dict[str, Any] = {}
+        self._told_facts = False
 
     def step(self, number: int, values: Mapping[str, float], wall: float | None) -> list[Record]:
         """Return what a step number's names and values say; nothing if no name is known.
@@ -343,27 +344,28 @@ class Stream:
                     told.setdefault(field, rates[rate] * seconds)
 
     def _facts_of(self, told: dict[str, float], framework: str) -> Iterator[Facts]:
-        """Yield the facts among the quantities, if they are not those of the last time."""
-        facts = Facts(
-            run=self.run, framework=framework or None,
-            **{k: _whole(told.pop(k)) for k in FACTS if told.get(k)},  # type: ignore[arg-type]
-        )  # fmt: skip
+        """Yield all facts so far, if there are new ones among the quantities; take those out."""
+        new: dict[str, Any] = {"framework": framework} if framework else {}
         for one in FACTS:
-            told.pop(one, None)
-        if facts not in (self._facts, Facts(run=self.run)):
-            self._facts = facts
-            yield facts
+            if number := told.pop(one, None):
+                new[one] = _whole(number)
+        if not self._facts.items() >= new.items() or (self._facts and not self._told_facts):
+            self._facts |= new
+            self._told_facts = True
+            yield Facts(run=self.run, **self._facts)
 
     def plain(self) -> list[object]:
         """Return what is to be remembered, as JSON can hold it."""
-        return [self.attempt, self.last, {k: list(v) for k, v in self._totals.items()}]
+        totals = {total: list(since) for total, since in self._totals.items()}
+        return [self.attempt, self.last, totals, self._facts]
 
     def restore(self, plain: Any) -> None:
         """Go on where another stream was. Raises `TypeError` or `ValueError` for nonsense."""
-        attempt, last, totals = plain
+        attempt, last, totals, facts = plain
         if not isinstance(attempt, str) or not isinstance(last, int | None):
             raise TypeError("not what a stream has remembered")
         self._totals = {str(k): (int(step), float(v)) for k, (step, v) in totals.items()}
+        self._facts = {str(k): v for k, v in facts.items() if k in (*FACTS, "framework")}
         self.attempt, self.last = attempt, last
 
 
@@ -423,7 +425,15 @@ class Sheet:
 
     def plain(self) -> list[object]:
         """Return what is to be remembered, as JSON can hold it."""
-        open_ = [[step, values, self._walls.get(step)] for step, values in self._open.items()]
+        # JSON has no word for what is not finite; `float` reads it from text.
+        open_ = [
+            [
+                step,
+                {k: v if math.isfinite(v) else str(v) for k, v in values.items()},
+                self._walls.get(step),
+            ]
+            for step, values in self._open.items()
+        ]
         return [self.taken, self.last, open_]
 
     def restore(self, plain: Any) -> None:

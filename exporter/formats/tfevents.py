@@ -74,8 +74,8 @@ class Frames(NamedTuple):
     damage: str = ""
 
 
-def read_frames(piece: bytes) -> Frames:
-    """Return the frames of a piece that begins at a frame."""
+def read_frames(piece: bytes, *, skip: bool = False) -> Frames:
+    """Return the frames of a piece that begins at a frame; `skip` only finds where they end."""
     found: list[bytes] = []
     broken: list[int] = []
     at, end, wanted, damage = 0, len(piece), 0, ""
@@ -91,7 +91,7 @@ def read_frames(piece: bytes) -> Frames:
         if whole > end - at:
             wanted = whole
             break
-        if length <= INSPECTED:
+        if not skip and length <= INSPECTED:
             start = at + _HEAD.size
             data = piece[start : start + length]
             if _FOOT.unpack_from(piece, start + length)[0] == masked(crc32c(data)):

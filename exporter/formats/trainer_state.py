@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from exporter.samples import Malformed
 
-LARGEST = 64 << 20
+LARGEST = 32 << 20
 """Bytes of the file, at most."""
 
 _MOST_STEP = 1 << 53

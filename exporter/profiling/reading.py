@@ -66,9 +66,9 @@ def read_profile(path: str, inside: str, memory: int, max_expanded: int) -> dict
 
 
 def _read_trace(
-    open_: Callable[[], Iterator[bytes]], timeline: Timeline, allocations_room: int
+    begin: Callable[[], Iterator[bytes]], timeline: Timeline, allocations_room: int
 ) -> dict[str, Any]:
-    trace = Trace(open_())
+    trace = Trace(begin())
     kept = fill(timeline, trace.events(), allocations_room)
     about: dict[str, Any] = {
         "rank": trace.rank, "world_size": trace.world_size, "device": trace.device,
@@ -77,7 +77,7 @@ def _read_trace(
     }  # fmt: skip
     for where, allocations in (("gpu", kept.on_gpu), ("host", kept.on_host)):
         if allocations:
-            about["operators"] = _operators(open_(), allocations)
+            about["operators"] = _operators(begin(), allocations)
             about["memory"] = where
             break
     return _told("kineto", timeline.summary(), about)

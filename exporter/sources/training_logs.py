@@ -530,7 +530,7 @@ def _where_it_stands(records: list[Record]) -> list[Record]:
     last: Step | None = None
     for record in records:
         if isinstance(record, Step):
-            last = record if record.rank is None or last is None else last
+            last = record
         elif isinstance(record, Facts) or (isinstance(record, Moment) and record.wall is not None):
             kept.append(record)
     if last is not None:

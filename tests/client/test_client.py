@@ -511,6 +511,7 @@ def test_refused_records_are_told_once(folder: Path, caplog: Any) -> None:
         lambda run: run.log_step(tokens=1 << 70000),
         lambda run: Run(7, rank="x", world_size=[], url="nonsense", submitted="soon").log_step(1),
         lambda run: Run("a", url="http://\n", token="a\nb").log_step(1),
+        lambda run: Run(url=Path("/run/x"), token=5, step="x").step(tokens=1).__enter__(),
         lambda run: Run("a", token_file="/nowhere").log_step(1),
     ],
 )

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import random
 import sys
+import threading
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from subprocess import DEVNULL, Popen
+from typing import Any
 
 import pytest
 
@@ -150,11 +155,27 @@ def test_a_daemon_that_does_not_answer_is_named(tmp_path: Path, command: list[st
 
 
 @pytest.fixture(scope="module")
-def demo() -> Iterator[Daemon]:
-    """The demo's daemon, whose GPUs train."""
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    """The demo's daemon, whose GPUs train; it looks at runs and judges more often than usual."""
     port = free_port()
+    config = tmp_path_factory.mktemp("demo") / "flopwatch.yaml"
+    config.write_text(
+        "training: {interval: 500ms}\ndiagnosis: {interval: 500ms, hold: 1s, window: 5s}\n"
+    )
 
-    one = Daemon([sys.executable, "-m", "exporter", "demo", "--listen", f"127.0.0.1:{port}"], port)
+    one = Daemon(
+        [
+            sys.executable,
+            "-m",
+            "exporter",
+            "demo",
+            "-c",
+            str(config),
+            "--listen",
+            f"127.0.0.1:{port}",
+        ],
+        port,
+    )
     try:
         one.wait_for("/-/ready", ready)
         yield one
@@ -185,3 +206,60 @@ def test_the_demo_is_captured_and_diagnosed(demo: Daemon, tmp_path: Path) -> Non
     assert set(then["signals"]) <= set(live["signals"])
     assert 0 < then["signals"]["gpu_utilization"] <= 1
     assert then["signals"]["memory_used"] == pytest.approx(live["signals"]["memory_used"], rel=0.2)
+
+
+def push(demo: Daemon, records: list[dict[str, Any]]) -> None:
+    """Push records as a job does."""
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{demo.port}/api/v1/training/steps",
+        data=json.dumps(records).encode(), headers={"Content-Type": "application/json"},
+    )  # fmt: skip
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        assert json.load(answer)["refused"] == []
+
+
+def train(demo: Daemon, first: int, seconds: float, loss: float, capture: Popen[str]) -> int:
+    """Push steps of four ranks, the third of which waits least, while a capture runs."""
+    dice, step = random.Random(first), first
+    while capture.poll() is None:
+        time = max(0.1, dice.gauss(seconds, 0.02))
+        push(demo, [
+            {
+                "run": "real", "step": step, "rank": rank, "seconds": time, "tokens": 1000,
+                "scope": "rank", "loss": loss, "memory_bytes": 60e9, "attempt": "a",
+                "phases": {"data": time / 4, "communication": time * (0.15 if rank == 2 else 0.35)},
+            }
+            for rank in range(4)
+        ])  # fmt: skip
+        step += 1
+        threading.Event().wait(0.1)
+    assert capture.returncode == 0, capture.communicate()
+    return step
+
+
+def test_a_job_that_pushes_is_captured_twice_verified_and_diagnosed(
+    demo: Daemon, tmp_path: Path
+) -> None:
+    """From the job's own words to the verdict, all of it real but the job."""
+    facts = {"kind": "facts", "run": "real", "world_size": 4,
+             "local_ranks": {"0": 4, "1": 5, "2": 6, "3": 7}}  # fmt: skip
+    push(demo, [facts])
+    url, step = f"http://127.0.0.1:{demo.port}/metrics", 1
+    files = [tmp_path / "before.prom", tmp_path / "after.prom"]
+    for file, seconds, loss in zip(files, (2.0, 1.6), (2.0, 2.004), strict=True):
+        words = ["capture", str(file), "--url", url, "--seconds", "8", "--every", "1"]
+        command = [sys.executable, "-m", "exporter", *words]
+        step = train(demo, step, seconds, loss, Popen(command, text=True, stdout=DEVNULL))
+
+    result = flopwatch("verify", *map(str, files), "--run", "real", "--json")
+    assert result.returncode == 0, result
+    found = json.loads(result.stdout)
+    assert found["speedup"] == pytest.approx(1.25, rel=0.02)
+    assert found["beyond_noise"] is True
+
+    (plain,) = json.loads(flopwatch("diagnose", str(files[1]), "--run", "real", "--json").stdout)
+    assert plain["signals"]["data_loading"] == pytest.approx(0.25)
+    assert plain["signals"]["skew"] == pytest.approx(0.85 / 0.65 - 1, rel=0.01)
+    assert plain["causes"]["data_loading"] and plain["causes"]["straggler"]
+    # Communication lies between the two thresholds; the demo's GPUs pause to save a checkpoint.
+    assert plain["bottleneck"] in {"efficient", "mixed"}

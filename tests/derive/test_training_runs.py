@@ -143,6 +143,56 @@ def test_a_node_that_is_said_not_to_report_tells_nothing_of_the_run() -> None:
     assert {name for name, *_ in here.said} == {"train_run_info", "train_reader_chosen"}
 
 
+@pytest.mark.parametrize(
+    ("framework", "ranks", "speaks"),
+    [
+        ("megatron-lm", range(8), False),
+        ("megatron-lm", range(8, 16), True),
+        ("torchtitan", range(8), True),
+        ("torchtitan", range(8, 16), False),
+    ],
+)
+def test_of_the_nodes_that_read_one_log_one_speaks(
+    framework: str, ranks: range, speaks: bool
+) -> None:
+    """Two nodes see the same file: Megatron's last rank wrote it, torchtitan's first one."""
+    here = lab()
+    here.tell("environment", Facts(run="a", world_size=16, local_ranks={n: n % 8 for n in ranks}))
+    here.tell("log", Facts(run="a", framework=framework))
+    here.run(steps(1, 10, tokens=100))
+    assert (here.get(c.TRAIN_TOKENS_PER_SECOND, "a") is not None) is speaks
+
+
+def test_a_node_that_a_job_tells_of_the_whole_run_speaks_for_it() -> None:
+    """Megatron's rank 0 pushes the numbers of the run; no other node gets them."""
+    here = lab()
+    here.tell("push", Facts(run="a", world_size=16, framework="megatron-lm", local_ranks={0: 0}))
+    here.run(steps(1, 10, tokens=1600, rank=0), reader="push")
+    assert here.get(c.TRAIN_TOKENS_PER_SECOND_PER_GPU, "a") == pytest.approx(50)
+
+
+def test_steps_whose_time_nobody_tells_are_timed_by_when_they_come() -> None:
+    """torchtitan prints neither a time nor a time zone; its file is looked at each 2 s."""
+    here = lab()
+    here.tell("log", Facts(run="a", world_size=4))
+    number = 0
+    for look in range(1, 60):
+        here.now += 2.0
+        lines = [Step(run="a", step=number + n, tgs=500) for n in range(1, 2 + look % 3)]
+        here.tell("log", *lines)
+        number += len(lines)
+        here.look()
+    # 118 steps in 118 s, in lots of 1, 2 and 3.
+    assert here.get(c.TRAIN_STEPS_PER_SECOND, "a") == pytest.approx(1.0, rel=0.05)
+    assert here.get(c.TRAIN_UPDATE_INTERVAL_SECONDS, "a") == pytest.approx(1.0, rel=0.05)
+    assert here.get(c.TRAIN_TOKENS_PER_SECOND_PER_GPU, "a") == pytest.approx(500)
+    times = here.rows(c.TRAIN_STEP_SECONDS)["a",]
+    assert isinstance(times, Histogram)
+    assert times.sum == pytest.approx(2.0 * 58)
+    # 500 tokens each second and GPU, in the 116 s after the first line.
+    assert here.get(c.TRAIN_TOKENS_TOTAL, "a") == pytest.approx(500 * 4 * 116)
+
+
 # ---------------------------------------------------------------- what lives
 
 
@@ -203,6 +253,10 @@ def test_stamps_of_another_time_zone_do_not_hide_a_run() -> None:
         here.look()
     assert here.get(c.TRAIN_STALLED, "a") == 0
     assert here.get(c.TRAIN_STEPS_PER_SECOND, "a") == pytest.approx(0.25)
+    here.now += 100
+    here.look()
+    assert here.get(c.TRAIN_STALLED, "a") == 1
+    assert lost(here)("stalled") == pytest.approx(100)
 
 
 def test_a_run_whose_last_step_is_done_has_ended() -> None:
@@ -248,6 +302,25 @@ def test_counters_go_on_over_a_restart_of_the_daemon() -> None:
     times = here.rows(c.TRAIN_STEP_SECONDS)["a",]
     assert isinstance(times, Histogram)
     assert (times.counts[-1], times.sum) == (60, 120)
+
+
+def test_after_a_crash_of_the_daemon_counters_begin_anew_and_count_nothing_twice() -> None:
+    """What was told after the last save is not known: 40 would be less than the 50 of before.
+
+    Prometheus takes a counter that falls for one that began at 0, and would count 40 once more.
+    """
+    here = lab()
+    here.tell("push", Facts(run="a", world_size=1))
+    here.run(steps(1, 50, tokens=100), reader="push")
+    productive = here.get(c.TRAIN_PRODUCTIVE_SECONDS_TOTAL, "a")
+    here.restart(down=0, final=False)
+    here.tell("push", Facts(run="a", world_size=1))
+    here.run(steps(46, 60, tokens=100), reader="push")
+    assert total(here) == 10
+    assert here.get(c.TRAIN_TOKENS_TOTAL, "a") == 1000
+    assert productive is not None
+    assert (here.get(c.TRAIN_PRODUCTIVE_SECONDS_TOTAL, "a") or 0) < productive / 2
+    assert here.get(c.TRAIN_GOODPUT_RATIO, "a") == pytest.approx(118 / 130, abs=0.03)
 
 
 @pytest.mark.parametrize(
@@ -396,6 +469,24 @@ def test_goodput_puts_each_second_to_one_account() -> None:
     assert saved == pytest.approx(WALL + begin + 120 + 490 + 30)
 
 
+def test_a_log_that_is_read_from_its_beginning_is_put_to_account_as_it_happened() -> None:
+    """The daemon starts late: 50 steps of 10 s, 10 minutes of nothing, and 20 more."""
+    here = lab()
+    stamp = WALL + here.now - 50 * 10 - 600 - 20 * 10
+    told: list[Step] = []
+    for n in range(1, 71):
+        stamp += 10 if n != 51 else 610
+        told.append(Step(run="a", step=n, seconds=10.0, wall=stamp, attempt=str(1 + (n > 50))))
+    here.tell("log", *told)
+    here.look()
+    of = lost(here)
+    assert of("start") == pytest.approx(10)
+    assert of("restart") == pytest.approx(610)
+    assert here.get(c.TRAIN_PRODUCTIVE_SECONDS_TOTAL, "a") == pytest.approx(490 + 190)
+    assert of("unknown") == pytest.approx(0)
+    assert here.get(c.TRAIN_ELAPSED_SECONDS, "a") == pytest.approx(1300)
+
+
 def test_a_stall_is_lost_time_while_it_lasts() -> None:
     """Half an hour without a step; then the step that took so long is told."""
     here = lab()
@@ -423,6 +514,18 @@ def test_a_checkpoint_told_by_two_readers_is_one() -> None:
     here.look()
     assert here.get(c.TRAIN_CHECKPOINTS_TOTAL, "a") == 1
     assert here.get(c.TRAIN_CHECKPOINT_SECONDS_TOTAL, "a") == 3
+
+
+def test_experts_are_told_as_the_job_tells_them() -> None:
+    """The busiest expert has 1.8 times the mean, and 300 of 10,000 tokens found no room."""
+    here = lab()
+    here.tell("log", Facts(run="a", schedule="DualPipe", expert_parallel=8))
+    here.run(steps(1, 20, tokens=10_000, expert_imbalance=1.8, dropped_tokens=300))
+    assert here.get(c.TRAIN_EXPERT_IMBALANCE_RATIO, "a") == 1.8
+    assert here.get(c.TRAIN_DROPPED_TOKENS_RATIO, "a") == pytest.approx(0.03)
+    assert here.get(c.TRAIN_PARALLEL_SIZE, "a", "expert") == 8
+    (labels,) = here.rows(c.TRAIN_RUN_INFO)
+    assert dict(zip(c.TRAIN_RUN_INFO.labels, labels, strict=True))["schedule"] == "DualPipe"
 
 
 # ---------------------------------------------------------------- the whole

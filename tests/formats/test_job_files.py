@@ -8,7 +8,7 @@ import math
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporter.formats import mlflow, trainer_state, wandb
@@ -64,7 +64,7 @@ def test_a_metric_of_mlflow_is_lines_of_time_value_and_step() -> None:
     assert points[0] == mlflow.Point(1796014177.806, 4.0, 10)
     assert math.isnan(points[3].value)
     meta = mlflow.read_meta((run / "meta.yaml").read_text())
-    assert meta == mlflow.Meta("gallant-shark-1", active=True, started=1796014177.787)
+    assert meta == mlflow.Meta("gallant-shark-1", True, 1796014177.787, 1796014177.82, "ended")
 
 
 @pytest.mark.parametrize("line", [b"", b"x 1 2", b"1 x 2", b"1 1 -2", b"1", b"9" * 400, b"1 1_0 2"])
@@ -96,6 +96,7 @@ def test_an_offline_file_holds_the_run_its_history_and_its_end() -> None:
     assert end.exit_code == 0
 
 
+@settings(deadline=None)
 @given(st.integers(wandb.HEADER, len(OFFLINE)))
 def test_a_truncated_offline_file_waits_for_its_rest(length: int) -> None:
     """Wherever it ends, within a frame or between two blocks, nothing is lost or told twice."""
@@ -126,6 +127,7 @@ def test_a_damaged_length_costs_the_rest_of_its_block() -> None:
     assert [one.step for one in told_of(bytes(damaged)) if one.step] == [30, 40, 50]
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=300))
 def test_arbitrary_bytes_are_a_file_of_ours_or_malformed(junk: bytes) -> None:
     records = wandb.read_records(junk, wandb.HEADER)

@@ -40,6 +40,14 @@ def test_each_report_is_told_by_its_columns() -> None:
     assert read(MEMORY) == [Row("copy", "[CUDA memcpy Host-to-Device]", 4, pytest.approx(5e-6))]
 
 
+def test_reports_of_no_interest_are_read_over() -> None:
+    """`nsys stats` writes a file for each: sizes, ranges of NVTX, calls to the system."""
+    ranges = "Time (%),Total Time (ns),Instances,Avg (ns),Style,Range\n95.0,348,1,3,PushPop,Step\n"
+    system = API.replace("cudaLaunchKernel", "sem_wait").replace("cudaDeviceSynchronize", "poll")
+    for text in (SIZES, ranges, system):
+        assert read(text) == []
+
+
 def test_several_reports_in_one_file_are_read() -> None:
     """As they come on standard output, with what nsys says between them."""
     text = (
@@ -62,7 +70,6 @@ def test_times_are_in_the_unit_of_the_column() -> None:
     [
         ("", "no report"),
         ("a,b\n1,2\n", "no report"),
-        (SIZES, "no report"),
         (NEW + "1.0,5\n", "line 4: 2 columns, not 9"),
         (NEW + "1.0,soon,3,1,1,1,1,1,x\n", "line 4: 'soon' is not a time"),
         (NEW + "1.0,-5,3,1,1,1,1,1,x\n", "line 4: -5.0 makes no sense"),

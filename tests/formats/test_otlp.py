@@ -9,7 +9,7 @@ import struct
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporter.formats.otlp import Memory, decode_json, decode_protobuf
@@ -201,6 +201,7 @@ def test_a_message_that_breaks_off_is_malformed(length: int) -> None:
         decode_protobuf((DATA / "megatron-1.pb").read_bytes()[:length])
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=300))
 def test_arbitrary_bytes_are_a_request_or_malformed(junk: bytes) -> None:
     for decode in (decode_json, decode_protobuf):
@@ -208,6 +209,7 @@ def test_arbitrary_bytes_are_a_request_or_malformed(junk: bytes) -> None:
             decode(junk)
 
 
+@settings(deadline=None)
 @given(st.integers(0, 1466), st.integers(0, 7))
 def test_a_flipped_bit_is_told_or_gives_sound_records(at: int, bit: int) -> None:
     """Whatever becomes of a damaged message, the ledger can judge it."""
@@ -239,6 +241,7 @@ _JSON = st.recursive(
 )  # fmt: skip
 
 
+@settings(deadline=None)
 @given(_JSON)
 def test_arbitrary_json_is_a_request_or_malformed(document: object) -> None:
     with contextlib.suppress(Malformed):

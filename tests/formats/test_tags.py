@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporter.formats import tags
@@ -170,6 +170,7 @@ def test_a_sheet_forgets_the_oldest_beyond_its_limit() -> None:
 _NAMES = sorted(tag.name for table in TABLES.values() for tag in table)
 
 
+@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(

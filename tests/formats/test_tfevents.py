@@ -9,7 +9,7 @@ import struct
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporter.formats.tfevents import (
@@ -22,17 +22,11 @@ from exporter.formats.tfevents import (
     writer_of,
 )
 from exporter.samples import Malformed
+from tests.event_files import frame
 
 DATA = Path(__file__).parent.parent / "data" / "training"
 TORCH = DATA / "torch-2.13-ddp-gloo"
 EVENTS = next((TORCH / "tb").glob("events*"))
-
-
-def frame(data: bytes) -> bytes:
-    """Return data as they stand in a file."""
-    length = struct.pack("<Q", len(data))
-    head = length + struct.pack("<I", masked(crc32c(length)))
-    return head + data + struct.pack("<I", masked(crc32c(data)))
 
 
 def events_of(path: Path) -> list[Event]:
@@ -111,6 +105,7 @@ def test_a_table_of_hyper_parameters_says_that_it_is_one() -> None:
     assert not any("hparams" in event.plugins for event in events_of(EVENTS))
 
 
+@settings(deadline=None)
 @given(st.integers(0, EVENTS.stat().st_size))
 def test_a_truncated_file_waits_for_its_rest(length: int) -> None:
     """What is whole is read; with the rest the other frames come."""
@@ -160,12 +155,14 @@ def test_an_unfinished_record_says_how_long_it_will_be() -> None:
     assert read_frames(frame(bytes(1000))[:500]).wanted == 1016
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_arbitrary_bytes_are_no_file_of_frames(junk: bytes) -> None:
     frames = read_frames(junk)
     assert frames.at <= len(junk)
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_an_arbitrary_event_is_one_or_malformed(junk: bytes) -> None:
     with contextlib.suppress(Malformed):

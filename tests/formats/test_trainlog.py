@@ -469,6 +469,21 @@ def test_trainer_with_its_logging_steps_stated() -> None:
     assert found[0].learning_rate == 0.0009
 
 
+def test_trainer_with_its_bars() -> None:
+    """A real log of Transformers 5.19: seven steps a line, evaluations with bars of their own."""
+    log = stream()
+    data = (LOGS / "hf-trainer-5.19-bars.log").read_bytes()
+    found = steps(log.feed(data) + log.rest())
+    assert [s.step for s in found] == list(range(7, 99, 7))
+    assert [s.steps for s in found] == [1, *[7] * 13]
+    assert {s.tokens for s in found[1:]} == {64.0}  # four samples of 16 tokens
+    # From 0.8911 s to 1.763 s; from 4.346 s to 9.947 s with an evaluation of 3.862 s between.
+    assert found[1].seconds == pytest.approx((1.763 - 0.8911) / 7)
+    assert found[4].seconds == pytest.approx((9.947 - 4.346 - 3.862) / 7)
+    assert [s.loss for s in found[:3]] == [4.859, 4.859, 4.856]
+    assert log.flaws == []
+
+
 def test_axolotl_with_its_logging_steps_stated() -> None:
     """The last line's 0 tokens a second are no reading."""
     records = told("axolotl.log", steps_per_line=5)

@@ -14,7 +14,7 @@ DATA = Path(__file__).parent.parent / "data" / "kineto"
 
 
 def test_each_operator_has_what_pytorch_says_of_it() -> None:
-    """Taken less returned, of all 58 rows of `key_averages` of a recorded run."""
+    """Taken less returned, of all rows of `key_averages` of a recorded run."""
     trace = gzip.decompress((DATA / "cpu-memory.pt.trace.json.gz").read_bytes())
     taken, returned = Allocations(10_000), Allocations(10_000)
     for event in Trace(iter([trace])).events():

@@ -25,6 +25,15 @@ from exporter.training.records import Facts, Profile
 from tests.trace_truth import BASE, Truth, events_of, scenario, text_of, truth_of, write
 
 BOUNDS = Bounds()
+NSYS = {
+    "cuda_gpu_kern_sum": "Time (%),Total Time (ns),Instances,Avg (ns),Name\n"
+    '60.0,6000000,3,2000000.0,"void gemm<int, float>(int, float *)"\n'
+    "40.0,4000000,1,4000000.0,ncclDevKernel_AllReduce\n",
+    "cuda_api_sum": "Time (%),Total Time (ns),Num Calls,Avg (ns),Name\n"
+    "60.0,1200000,4,300000.0,cudaLaunchKernel\n40.0,800000,1,800000.0,cudaDeviceSynchronize\n",
+    "cuda_gpu_mem_time_sum": "Time (%),Total Time (ns),Count,Avg (ns),Operation\n"
+    "100.0,5000,4,1250.0,[CUDA memcpy Host-to-Device]\n",
+}
 EXCERPT = Path(__file__).parent.parent / "data" / "kineto" / "cpu-rank0-excerpt.pt.trace.json"
 
 
@@ -48,6 +57,8 @@ class Desk:
         return self.errands[-1]
 
     def read(self) -> None:
+        if self.source._work is not None:
+            threading.Event().wait(0.02)  # the child runs when nobody else wants to
         items = list(self.source.read())
         self.faults += [item for item in items if isinstance(item, Fault)]
         samples = [item for item in items if isinstance(item, Sample)]
@@ -63,7 +74,6 @@ class Desk:
             self.read()
             if self.value(c.TRAIN_PROFILE_FILES_WAITING) == waiting and not self.source._work:
                 return
-            threading.Event().wait(0.02)
         pytest.fail(f"still at work: {self.faults}")
 
     def value(self, metric: Metric, *labels: str) -> float | None:
@@ -210,7 +220,7 @@ def test_files_that_are_no_traces_are_told_once_and_the_good_one_is_read(desk: D
         "deep.json": b"[" * 3_000_000 + b"]",
         "deep-object.json": b'{"traceEvents":[' + b'{"a":' * 500_000 + b"}",
         "other.json": b'{"model_type": "llama"}',
-        "long.json.gz": gzip.compress(b'{"a": "' + b"x" * 50_000_000 + b'"}'),
+        "long.json.gz": gzip.compress(b'{"a": "' + b"x" * 12_000_000 + b'"}'),
         "not-a-database.sqlite": b"SQLite format 3\0" + bytes(4096),
         "text.sqlite": b"hello",
         "table.csv": b"a,b,c\n1,2,3\n",
@@ -232,14 +242,14 @@ def test_files_that_are_no_traces_are_told_once_and_the_good_one_is_read(desk: D
 
 
 def test_a_bomb_costs_what_its_content_may_be(tmp_path: Path) -> None:
-    """A gigabyte of zeros packs to a megabyte."""
+    """A gigabyte of spaces packs to a megabyte."""
     with gzip.open(tmp_path / "bomb.json.gz", "wb", 9) as file:
         file.write(b'{"traceEvents": [')
-        for _ in range(200):
+        for _ in range(40):
             file.write(b" " * (1 << 20))
-    desk = Desk(tmp_path, Bounds(max_expanded=64 << 20))
+    desk = Desk(tmp_path, Bounds(max_expanded=16 << 20))
     desk.settle()
-    assert "more than 67108864 bytes when unpacked" in desk.faults[0].detail
+    assert "more than 16777216 bytes when unpacked" in desk.faults[0].detail
 
 
 def test_more_kernels_than_the_memory_is_for_are_told_and_the_daemon_goes_on(
@@ -251,11 +261,11 @@ def test_more_kernels_than_the_memory_is_for_are_told_and_the_daemon_goes_on(
     put(tmp_path / "small.pt.trace.json", 4)
     os.utime(tmp_path / "small.pt.trace.json", (time.time() - 60,) * 2)
     text = json.dumps(kernel)
-    (tmp_path / "large.pt.trace.json").write_text(f"[{text}{f', {text}' * 270_000}]")
-    desk = Desk(tmp_path, Bounds(memory=64 << 20))
+    (tmp_path / "large.pt.trace.json").write_text(f"[{text}{f', {text}' * 60_000}]")
+    desk = Desk(tmp_path, Bounds(memory=52 << 20))
     desk.settle()
     assert [Path(fault.part).name for fault in desk.faults] == ["large.pt.trace.json"]
-    assert "more than 196608 kernels" in desk.faults[0].detail
+    assert "more than 49152 kernels" in desk.faults[0].detail
     assert desk.outcomes() == (1, 0, 1)
 
 
@@ -357,9 +367,9 @@ def test_ten_thousand_files_cost_one_look_each(desk: Desk) -> None:
     put(desk.directory / "zz.pt.trace.json", 1)
     os.utime(desk.directory / "zz.pt.trace.json", (time.time() + 5,) * 2)
     desk.read()
-    begin = time.monotonic()
+    begin = time.process_time()
     desk.read()
-    assert time.monotonic() - begin < 5
+    assert time.process_time() - begin < 3
     assert len(desk.errands) == 1
     assert desk.value(c.TRAIN_PROFILE_FILES_WAITING) == 10_001
 
@@ -387,6 +397,25 @@ def test_a_run_and_patterns_can_be_stated(tmp_path: Path) -> None:
     desk.settle()
     assert desk.outcomes() == (1, 0, 0)
     assert set(desk.profiles("llama-70b")) == {7}
+
+
+def test_tables_of_nsys_are_looked_at_together(desk: Desk) -> None:
+    """One file for each report; what they cannot tell is absent."""
+    for name, text in NSYS.items():
+        (desk.directory / f"rank4_profile_{name}.csv").write_text(text)
+    desk.settle()
+    labels = (desk.directory.name, "4")
+    assert desk.outcomes() == (3, 0, 0)
+    assert desk.value(c.TRAIN_PROFILE_KERNELS, *labels) == 4
+    seconds = desk.value(c.TRAIN_PROFILE_CLASS_SECONDS, *labels, "communication")
+    assert seconds == pytest.approx(0.004)
+    assert desk.value(c.TRAIN_PROFILE_LAUNCH_SECONDS, *labels) == pytest.approx(0.0012)
+    copied = desk.value(
+        c.TRAIN_PROFILE_MEMORY_OPERATION_SECONDS, *labels, "[CUDA memcpy Host-to-Device]"
+    )
+    assert copied == pytest.approx(5e-6)
+    assert desk.value(c.TRAIN_PROFILE_PATTERN, *labels, "communication") == 1
+    assert desk.value(c.TRAIN_PROFILE_SPAN_SECONDS, *labels) is None
 
 
 def test_of_two_profiles_of_a_rank_the_later_one_is_shown(desk: Desk) -> None:

@@ -88,6 +88,14 @@ class Remembers(Protocol):
         """
 
 
+@runtime_checkable
+class Doubts(Protocol):
+    """A part whose counters may not be told as they were restored."""
+
+    def doubt(self) -> None:
+        """Take what was restored for older than what was told last: let counters begin at 0."""
+
+
 _MODULES = (progress, efficiency, goodput, stragglers, lifecycle, promises)
 """Where parts are."""
 
@@ -161,6 +169,7 @@ class _Training:
         self._asked = 0.0
         self._pending: dict[str, Any] = {}
         self._pending_until = 0.0
+        self._final = True
 
     def __call__(self, view: View, _memory: Memory, now: float) -> list[Sample]:
         self._look(now)
@@ -197,7 +206,7 @@ class _Training:
                 stated = stated_of(tracked.name, self._statements)
                 self._runs[tracked.name] = Run(tracked, stated, self._wall)
                 if (piece := self._pending.pop(tracked.name, None)) is not None:
-                    self._runs[tracked.name].restore(piece)
+                    self._runs[tracked.name].restore(piece, final=self._final)
         for name in [name for name in self._runs if name not in names]:
             del self._runs[name]
             self._forget(name)
@@ -216,27 +225,29 @@ class _Training:
         runs = {**self._pending, **{name: run.memory() for name, run in self._runs.items()}}
         return {"runs": runs, **{name: one.memory() for name, one in self._remembering()}}
 
-    def restore(self, memory: object, now: float, age: float, _final: bool) -> None:  # noqa: FBT001
+    def restore(self, memory: object, now: float, age: float, final: bool) -> None:  # noqa: FBT001
         """Hand each its piece. Raises `Malformed` for those that refuse theirs."""
         pieces = memory if isinstance(memory, Mapping) else {}
         refused = [] if pieces else ["no memory of training"]
         if age <= FORGOTTEN:
-            self._pending_until = now + FORGOTTEN
-            self._take_over(pieces.get("runs"), refused)
+            self._pending_until, self._final = now + FORGOTTEN, final
+            self._take_over(pieces.get("runs"), refused, final=final)
         for name, one in self._remembering():
             try:
-                if name in pieces and age <= FORGOTTEN:
+                if name in pieces:
                     one.restore(pieces[name], now, age)
             except _NO_MEMORY as error:
                 refused.append(f"{name}: {type(error).__name__}: {error}")
+            if not final and isinstance(one, Doubts):
+                one.doubt()
         if refused:
             raise Malformed(f"not taken over: {'; '.join(refused)}")
 
-    def _take_over(self, runs: object, refused: list[str]) -> None:
+    def _take_over(self, runs: object, refused: list[str], *, final: bool) -> None:
         """Keep what is remembered of runs until they are heard of; what is nonsense is refused."""
         for name, piece in runs.items() if isinstance(runs, Mapping) else ():
             try:
-                Counts().restore(piece)
+                Counts().restore(piece, final=final)
                 self._pending[str(name)] = piece
             except _NO_MEMORY as error:
                 refused.append(f"run {name}: {type(error).__name__}: {error}")

@@ -111,12 +111,17 @@ class Count:
         """Return what has been counted, as JSON can hold it."""
         return {"last": self.last, "highest": self._highest, "sums": self.sums()}
 
-    def restore(self, memory: Mapping[str, Any]) -> None:
-        """Go on where another one was; raises for what is no such memory."""
+    def restore(self, memory: Mapping[str, Any], *, final: bool) -> None:
+        """Go on where another one was; raises for what is no such memory.
+
+        If the other one has told more after that, its sums are left: a counter that begins at 0
+        again is understood, one that falls a little counts all of it anew.
+        """
         last = memory["last"]
         self.last = None if last is None else int(last)
         self._highest = int(memory["highest"])
-        self.put([_counted(value) for value in memory["sums"]])
+        sums = [_counted(value) for value in memory["sums"]]
+        self.put(sums if final else [0] * len(sums))
 
     def sums(self) -> list[float]:
         """Return the sums."""
@@ -287,13 +292,13 @@ class Counts:
         ]
         return told
 
-    def restore(self, memory: Mapping[str, Any]) -> None:
+    def restore(self, memory: Mapping[str, Any], *, final: bool) -> None:
         """Go on where another one was; raises for what is no such memory."""
         for name, one in self._named():
-            one.restore(memory[name])
+            one.restore(memory[name], final=final)
         for rank, piece in memory["phases"]:
             phases = self.phases[None if rank == "" else int(rank)] = Phases()
-            phases.restore(piece)
+            phases.restore(piece, final=final)
 
     def _named(self) -> Iterator[tuple[str, Count]]:
         yield "steps", self.steps

@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 
 from exporter import catalogue as c
 from exporter.derive.flops import Work
+from exporter.derive.parallel import bubble, scaling
 from exporter.derive.training.boards import Activity, Boards, Gpu
 from exporter.derive.training.run import Run
 from exporter.derive.training.teller import MINUTE, Sums, Teller
@@ -288,18 +289,20 @@ def pace_of(run: Run) -> Pace:
     world = run.world_size
     for teller in run.tellers:
         sums = teller.flow.window()
+        # What lies between two stamps is more than the step: the printed rate knows better.
+        printed = sums.tgs if teller.tells_of_run else None
         if teller.factor is not None and sums.token_seconds and sums.tokens:
             tokens = sums.tokens * teller.factor / sums.token_seconds
             step = sums.tokens * teller.factor / sums.token_steps
-            if world is not None:
+            if world is not None and not (sums.stamped and printed):
                 counted = not sums.rated
                 found = Pace(tokens / world, tokens, tokens_of_step=step, counted=counted)
                 break
             if found.tokens is None:
                 found = Pace(None, tokens, tokens_of_step=step, reason="unknown_world_size")
-        if sums.tgs is not None and teller.tells_of_run:
-            tokens_all = found.tokens if world is None else sums.tgs * world
-            found = Pace(sums.tgs, tokens_all, tokens_of_step=found.tokens_of_step)
+        if printed is not None:
+            tokens_all = found.tokens if world is None else printed * world
+            found = Pace(printed, tokens_all, tokens_of_step=found.tokens_of_step)
             break
     return found._replace(steps=steps, samples=_samples(run))
 
@@ -322,7 +325,7 @@ def _of_pace(run: Run, pace: Pace) -> Iterator[Sample]:
         if value is not None:
             yield metric(value, run.name)
     if (base := run.stated.baseline) is not None and pace.tgs is not None:
-        ratio = pace.tgs / base.tokens_per_second_per_gpu
+        ratio = scaling(pace.tgs, base.tokens_per_second_per_gpu)
         yield c.TRAIN_SCALING_EFFICIENCY_RATIO(ratio, run.name, base.kind)
 
 
@@ -363,15 +366,14 @@ def _of_experts(run: Run) -> Iterator[Sample]:
 def bubble_of(facts: Facts) -> float | None:
     """Return the share of a step that a pipeline's stages wait, by theory; None if not known.
 
-    (p - 1) / (v m + p - 1), of p stages, each of v pieces, for m micro-batches. What (p - 1) / m
-    gives is the bubble over the time of the work, not over that of the step.
+    One stage has none.
     """
     stages, batches = facts.pipeline_parallel, facts.micro_batches
     if stages == 1:
         return 0.0
     if stages is None or batches is None:
         return None
-    return (stages - 1) / ((facts.virtual_stages or 1) * batches + stages - 1)
+    return bubble(stages, batches, facts.virtual_stages or 1)
 
 
 def phases_of(run: Run) -> dict[str, float]:
@@ -409,8 +411,8 @@ def _of_time(run: Run, profile: Profile | None) -> Iterator[Sample]:
         yield c.TRAIN_DATA_LOADING_RATIO(phases["data"], run.name)
     if "bubble" in phases:
         yield c.TRAIN_PIPELINE_BUBBLE_RATIO(phases["bubble"], run.name, "measured")
-    if (bubble := bubble_of(run.facts)) is not None:
-        yield c.TRAIN_PIPELINE_BUBBLE_RATIO(bubble, run.name, "theoretical")
+    if (theory := bubble_of(run.facts)) is not None:
+        yield c.TRAIN_PIPELINE_BUBBLE_RATIO(theory, run.name, "theoretical")
     yield from _of_communication(run, phases, profile)
 
 

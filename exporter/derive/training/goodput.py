@@ -13,7 +13,8 @@ Steps that were done before are `repeated`, whatever they consist of.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
 from typing import Any
 
 from exporter import catalogue as c
@@ -21,6 +22,7 @@ from exporter.derive.training.run import Run
 from exporter.derive.training.teller import Known
 from exporter.samples import Metric, Sample, View
 from exporter.training import READERS
+from exporter.training.ledger import FORGOTTEN
 from exporter.training.records import Moment
 
 OUTPUTS: tuple[Metric, ...] = (
@@ -101,26 +103,36 @@ class _Account:
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
+        self.base: dict[str, float] = {}
+        """What has been told before in a counter that began anew."""
         self.checkpoints = _Checkpoints()
         self.began: float | None = None
         self._until: float | None = None
         self._attempt: str | None = None
+        self._reader: str | None = None
+        self._stalled = 0.0
 
     def keep(self, run: Run, now: float) -> None:
         """Put to account what has happened since the last round."""
         held = self.checkpoints.look(run, now)
         wall = run.wall(now)
-        news = run.counts.times.news
-        if news:
-            self._steps(run, news, held, wall)
-        if run.status == "stalled" and self._until is not None and wall > self._until:
-            self._put("stalled", wall - self._until)
-            self._until = wall
+        for news in _groups(run.counts.times.news):
+            held = self._steps(run, news, held, wall)
+            self._stalled = 0.0
+        if run.status == "stalled" and run.age is not None and self._until is not None:
+            # By the run's own age: its stamps may be of another time zone than our clock.
+            more = max(0.0, min(wall - self._until, run.age - self._stalled))
+            self._put("stalled", more)
+            self._until += more
+            self._stalled += more
 
     def _steps(
         self, run: Run, news: list[tuple[Known, int, int]], held: float, wall: float
-    ) -> None:
-        """Put new steps to account, and what lies between them and those before."""
+    ) -> float:
+        """Put new steps to account, and what lies between them and those before.
+
+        `held` is for how long checkpoints held the run up; what of it is left is returned.
+        """
         shares, total, starts = self._shares(run, news)
         last = news[-1][0].step.wall
         end = wall if last is None or last > wall else last
@@ -140,21 +152,26 @@ class _Account:
         self._put("checkpoint", blocked)
         self._put(cause if starts else "unknown", gap - blocked)
         self._until = max(self._until, end)
+        return held - blocked
 
     def _shares(
         self, run: Run, news: list[tuple[Known, int, int]]
     ) -> tuple[dict[str, float], float, bool]:
         """Return the time of steps by account, all of it, and whether the job began anew."""
-        median = run.median
+        median, teller = run.median, run.counts.times.teller
+        reader = None if teller is None else teller.reader
         shares: dict[str, float] = {}
         anew = False
         for known, number, again in news:
             step = known.step
-            first = self._attempt is None or step.attempt != self._attempt
+            # Readers have names of their own for attempts: another one begins no other attempt.
+            first = self._attempt is None or (
+                step.attempt != self._attempt and reader == self._reader
+            )
             anew = anew or (first and self._attempt is not None)
             compiles = known.first and first
             beginning = "start" if self._attempt is None else "restart"
-            self._attempt = step.attempt
+            self._attempt, self._reader = step.attempt, reader
             if known.seconds is None:
                 continue
             if compiles and number == 1:
@@ -181,11 +198,21 @@ class _Account:
         if seconds > 0:
             self.seconds[name] = self.seconds.get(name, 0.0) + seconds
 
+    def told(self, name: str) -> float:
+        """Return what a counter shows of an account."""
+        return max(0.0, self.seconds.get(name, 0.0) - self.base.get(name, 0.0))
+
+    def doubt(self) -> None:
+        """Let counters begin at 0; the accounts stay."""
+        self.base = dict(self.seconds)
+        self.checkpoints.number, self.checkpoints.seconds = 0, 0.0
+
     def memory(self) -> dict[str, Any]:
         """Return what is to outlive the daemon."""
         return {
-            "seconds": self.seconds, "began": self.began, "until": self._until,
-            "attempt": self._attempt, "checkpoints": self.checkpoints.memory(),
+            "seconds": self.seconds, "base": self.base, "began": self.began, "until": self._until,
+            "attempt": self._attempt, "reader": self._reader,
+            "checkpoints": self.checkpoints.memory(),
         }  # fmt: skip
 
     def restore(self, memory: Mapping[str, Any]) -> None:
@@ -194,10 +221,24 @@ class _Account:
         self.seconds = {
             name: value for name, value in seconds.items() if name in (PRODUCTIVE, *CAUSES)
         }
+        base = {str(name): _amount(value) for name, value in memory["base"].items()}
+        self.base = {name: min(value, self.seconds.get(name, 0.0)) for name, value in base.items()}
         self.began = None if memory["began"] is None else float(memory["began"])
         self._until = None if memory["until"] is None else float(memory["until"])
         self._attempt = None if memory["attempt"] is None else str(memory["attempt"])
+        self._reader = None if memory["reader"] is None else str(memory["reader"])
         self.checkpoints.restore(memory["checkpoints"])
+
+
+def _groups(
+    news: list[tuple[Known, int, int]],
+) -> Iterator[list[tuple[Known, int, int]]]:
+    """Yield steps one by one where it is known when they ended, the others together."""
+    for stamped, some in groupby(news, key=lambda one: one[0].step.wall is not None):
+        if stamped:
+            yield from ([one] for one in some)
+        else:
+            yield list(some)
 
 
 def _amount(value: object) -> float:
@@ -251,10 +292,10 @@ class Goodput:
         total = math.fsum(account.seconds.values())
         if productive == 0 or total == 0:
             return  # no step was timed yet
-        yield c.TRAIN_PRODUCTIVE_SECONDS_TOTAL(productive, run.name)
+        yield c.TRAIN_PRODUCTIVE_SECONDS_TOTAL(account.told(PRODUCTIVE), run.name)
         yield c.TRAIN_GOODPUT_RATIO(productive / total, run.name)
         for cause in CAUSES:
-            yield c.TRAIN_LOST_SECONDS_TOTAL(account.seconds.get(cause, 0.0), run.name, cause)
+            yield c.TRAIN_LOST_SECONDS_TOTAL(account.told(cause), run.name, cause)
 
     def forget(self, run: str) -> None:
         """Drop what is kept of a run."""
@@ -265,12 +306,19 @@ class Goodput:
         return {name: account.memory() for name, account in self._accounts.items()}
 
     def restore(self, memory: Mapping[str, Any], now: float, age: float) -> None:  # noqa: ARG002
-        """Take accounts over."""
+        """Take accounts over, unless all the runs have been forgotten meanwhile."""
+        if age > FORGOTTEN:
+            return
         accounts: dict[str, _Account] = {}
         for name, piece in memory.items():
             accounts[str(name)] = account = _Account()
             account.restore(piece)
         self._accounts = accounts
+
+    def doubt(self) -> None:
+        """Let all counters begin at 0."""
+        for account in self._accounts.values():
+            account.doubt()
 
 
 def _in_phases(run: Run) -> float:

@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
+from exporter.derive.parallel import world_size
 from exporter.derive.training.counts import Counts, told_by
 from exporter.derive.training.stated import Stated, merged
 from exporter.derive.training.teller import MINUTE, Known, Sums, Teller, batch_of
@@ -155,8 +156,12 @@ class Run:
             # Steps are the same for all ranks; the first one's node tells of them.
             return self.world_size is None or 0 in self.local_ranks
         local, world = self.local_ranks, self.world_size
-        # A log that several nodes can read tells them all of the run. Rank 0 or the last writes.
-        return not local or world is None or not local.isdisjoint({0, world - 1})
+        if any(one.tells_of_run and one.reader in _AT_ONCE for one in self.tellers):
+            return True  # whoever speaks for the run speaks to one node
+        # A log on a shared disk tells every node of the run, and one of them may speak: that of
+        # the rank that writes. Megatron's is the last, those of the others the first.
+        last = (self.facts.framework or "").startswith("megatron")
+        return not local or world is None or (world - 1 if last else 0) in local
 
     @property
     def scope(self) -> str:
@@ -291,9 +296,9 @@ class Run:
         """Return what readers cannot tell again."""
         return {"lived": self._lived, **self.counts.memory()}
 
-    def restore(self, memory: Mapping[str, Any]) -> None:
-        """Take that over."""
-        self.counts.restore(memory)
+    def restore(self, memory: Mapping[str, Any], *, final: bool) -> None:
+        """Take that over; it is `final` if nothing was told after it."""
+        self.counts.restore(memory, final=final)
         self._lived = bool(memory.get("lived"))
 
 
@@ -302,7 +307,6 @@ _OFTEN = 5
 
 _PAST = 7200.0
 """Seconds after which a run that tells nothing is no news any more."""
-
 
 _AT_ONCE = frozenset({"push", "otlp", "page"})
 """Readers to whom a job tells what happens while it happens; others find what was written."""
@@ -337,7 +341,7 @@ def _world(facts: Facts) -> int | None:
     known = [size for size in needed if size is not None]
     if len(known) < len(needed):
         return None
-    return known[0] * known[1] * known[2] * (facts.context_parallel or 1)
+    return world_size(known[0], known[1], known[2], facts.context_parallel or 1)
 
 
 def _data_parallel(facts: Facts) -> int | None:

@@ -11,8 +11,10 @@ import dataclasses
 import statistics
 from collections import deque
 from collections.abc import Iterable
+from itertools import groupby
 from typing import NamedTuple
 
+from exporter.derive.parallel import global_batch
 from exporter.training.ledger import KEPT_STEPS, Told, Track
 from exporter.training.records import Facts, Step
 
@@ -74,6 +76,7 @@ class Sums:
     phases: dict[str, float] = dataclasses.field(default_factory=dict)
     phase_seconds: float = 0.0
     rated: int = 0
+    stamped: int = 0
 
     def add(self, known: Known) -> None:
         """Add a telling: each of its steps."""
@@ -83,6 +86,7 @@ class Sums:
         if seconds is not None:
             self.timed += n
             self.seconds += n * seconds
+            self.stamped += known.stamped
             if known.tokens is not None:
                 self.tokens += n * known.tokens
                 self.token_steps += n
@@ -134,6 +138,7 @@ class Sums:
         self.communication_seconds += other.communication_seconds
         self.phase_seconds += other.phase_seconds
         self.rated += other.rated
+        self.stamped += other.stamped
         for phase, seconds in other.phases.items():
             self.phases[phase] = self.phases.get(phase, 0.0) + seconds
 
@@ -281,17 +286,18 @@ class Teller:
                 break
             fresh.append(told)
         fresh.reverse()
-        self._fill(track, fresh, facts, world)
-        for told in fresh:
-            self._take(told, facts, world)
+        missed = self._fill(track, fresh, facts, world)
+        before = None if missed or not self.known else self.known[-1]
+        for told, between in zip(fresh, _between(fresh, before), strict=True):
+            self._take(told, facts, world, between)
         self._last, self._steps = track.recent[-1], track.steps
 
-    def _fill(self, track: Track, fresh: list[Told], facts: Facts, world: int | None) -> None:
+    def _fill(self, track: Track, fresh: list[Told], facts: Facts, world: int | None) -> bool:
         """Put one telling in the place of those that came and went between two looks."""
         before = self._steps if track.steps >= self._steps else 0
         missed = track.steps - before - sum(told.step.steps for told in fresh)
         if missed <= 0:
-            return
+            return False
         example = fresh[0].step
         self._take(
             Told(
@@ -301,10 +307,19 @@ class Teller:
                     wall=None,
                 ),
             ),
-            facts, world, flows=False,
+            facts, world, None, flows=False,
         )  # fmt: skip
+        return True
 
-    def _take(self, told: Told, facts: Facts, world: int | None, *, flows: bool = True) -> None:
+    def _take(
+        self,
+        told: Told,
+        facts: Facts,
+        world: int | None,
+        between: float | None,
+        *,
+        flows: bool = True,
+    ) -> None:
         taken, step = told
         before = self.known[-1] if self.known else None
         former = None if before is None else before.step
@@ -313,9 +328,10 @@ class Teller:
             self.flow.clear()
         # Steps are counted from 0 or from 1; of a mean over more the first is a part.
         first = not again if former is not None else step.step <= step.steps
-        seconds, stamped = _seconds(step, former if again else None, facts, world)
-        if stamped and seconds == 0 and (before is None or before.seconds is None):
-            seconds = None  # later it means that stamps are coarser than steps are long
+        seconds = _seconds(step, facts, world)
+        stamped = seconds is None and between is not None
+        if stamped:
+            seconds = between
         tokens, rated = _tokens(step, seconds, facts, world, stamped=stamped)
         known = Known(
             taken, step, first, seconds, tokens,
@@ -356,24 +372,54 @@ def batch_of(facts: Facts) -> float | None:
         return facts.global_batch
     parts = (facts.micro_batch, facts.micro_batches, facts.data_parallel)
     known = [part for part in parts if part is not None]
-    return known[0] * known[1] * known[2] if len(known) == len(parts) else None
+    return global_batch(known[0], known[1], int(known[2])) if len(known) == len(parts) else None
 
 
-def _seconds(
-    step: Step, former: Step | None, facts: Facts, world: int | None
-) -> tuple[float | None, bool]:
-    """Return the time of a step, and whether it was taken from stamps."""
+def _seconds(step: Step, facts: Facts, world: int | None) -> float | None:
+    """Return the time of a step, as told or from its rate."""
     if step.seconds is not None:
-        return step.seconds, False
+        return step.seconds
     if step.tgs and world is not None and step.scope == "run":
         tokens = step.tokens if step.tokens is not None else _batch_tokens(facts)
         if tokens is not None:
-            return tokens / (step.tgs * world), False
-    if former is not None and None not in (former.wall, step.wall):
-        between, number = step.wall - former.wall, step.step - former.step  # type: ignore[operator]
-        if between >= 0 and number > 0:
-            return between / number, True
-    return None, False
+            return tokens / (step.tgs * world)
+    return None
+
+
+def _between(fresh: list[Told], before: Known | None) -> list[float | None]:
+    """Return the time of each step by the stamps of the job, or else by when it was told.
+
+    Stamps may be coarser than steps are long, and a reader takes several lines at once: steps of
+    one stamp have equal shares of the time since the stamp before.
+    """
+    found: list[float | None] = []
+    former = None if before is None else Told(before.taken, before.step)
+    timed = before is not None and before.seconds is not None
+    for _, group in groupby(fresh, key=_stamp):
+        some = list(group)
+        each = None if former is None else _share(former, some[-1])
+        if each == 0 and not timed:
+            each = None  # nothing is known yet of how long steps are
+        timed = each is not None
+        found += [each] * len(some)
+        former = some[-1]
+    return found
+
+
+def _stamp(told: Told) -> tuple[str, float]:
+    wall = told.step.wall
+    return told.step.attempt, told.taken if wall is None else wall
+
+
+def _share(former: Told, last: Told) -> float | None:
+    number = last.step.step - former.step.step
+    if former.step.attempt != last.step.attempt or number <= 0:
+        return None
+    if former.step.wall is not None and last.step.wall is not None:
+        between = last.step.wall - former.step.wall
+    else:
+        between = last.taken - former.taken
+    return between / number if between >= 0 else None
 
 
 def _tokens(

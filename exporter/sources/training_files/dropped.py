@@ -12,8 +12,15 @@ from exporter.formats.exposition import Limits, Reader
 from exporter.formats.trainpage import WANTED, TrainingPage
 from exporter.samples import Fault, Malformed
 from exporter.sources.training_files.found import OLD, Found, piece
-from exporter.sources.training_files.reading import MOST_FILES, Names, Scene, clean, fault
-from exporter.training.records import Record
+from exporter.sources.training_files.reading import (
+    MOST_FILES,
+    Names,
+    News,
+    Nonsense,
+    Scene,
+    clean,
+    fault,
+)
 
 LARGEST = 4 << 20
 """Bytes of a file, at most."""
@@ -38,7 +45,7 @@ class DroppedReader:
         """Return files of metrics."""
         return [one for one in found if one.name.endswith(".prom")]
 
-    def read(self, found: Sequence[Found], scene: Scene) -> Iterator[Record | Fault]:
+    def read(self, found: Sequence[Found], scene: Scene) -> Iterator[News]:
         """Yield the steps that are new in files that have changed."""
         for path in self._pages.keys() - {one.path for one in found}:
             del self._pages[path]
@@ -54,12 +61,12 @@ class DroppedReader:
                 yield fault(one.path, None, f"more than {MOST_FILES} files: not read")
                 continue
             state = one.identity, one.size, one.modified
-            if self._seen.get(one.path) != state and scene.budget.take(one.size) == one.size:
+            if self._seen.get(one.path) != state and not scene.budget.over():
                 self._seen[one.path] = state
                 yield from self._page(one, scene)
             yield from self._faults.get(one.path, ())
 
-    def _page(self, found: Found, scene: Scene) -> Iterator[Record]:
+    def _page(self, found: Found, scene: Scene) -> Iterator[News]:
         reader, page = self._pages.setdefault(
             found.path,
             (
@@ -80,7 +87,7 @@ class DroppedReader:
             detail = "it ends within a line" if read.partial else f"lines that were dropped: {lost}"
             faults.append(fault(found.path, None, detail))
         yield from page.read(read, found.modified)
-        faults += (fault(found.path, None, one) for one in page.nonsense[:3])
+        yield from (Nonsense(f"{found.path}: {one}") for one in page.nonsense)
         page.nonsense.clear()
 
     def plain(self) -> object:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from exporter.samples import Fault, Malformed
 
-PIECE = 1 << 20
-"""Bytes that are read at once."""
+PIECE = 1 << 18
+"""Bytes that are read at once: a third of a second's work, where they hold small records."""
 
 OLD = 3600.0
 """Seconds after which a file that nobody writes to belongs to a run that has ended."""
+
+
+_PART = "directory"
 
 
 class Found(NamedTuple):
@@ -42,36 +45,45 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How deep is looked, at how many names, and how much is read in one round."""
+    """How deep is looked, at how many names, and how much is read in one round, for how long.
+
+    `seconds` is when no further piece is begun.
+    """
 
     depth: int = 8
     names: int = 20_000
     bytes: int = 32 << 20
+    seconds: float = 1.0
 
 
 class Budget:
-    """Bytes that may still be read in this round."""
+    """Bytes that may still be read in this round; none once its time is `over`."""
 
-    def __init__(self, most: int) -> None:
-        self.left = most
+    def __init__(self, most: int, over: Callable[[], bool] = bool) -> None:
+        self._left = most
+        self.over = over
 
     def take(self, wanted: int) -> int:
         """Return how many bytes may be read, at most `wanted`, and count them."""
-        granted = min(wanted, self.left)
-        self.left -= granted
+        if self.over():
+            return 0
+        granted = min(wanted, self._left)
+        self._left -= granted
         return granted
 
 
-def look(root: Path, limits: Limits, faults: list[Fault]) -> Iterator[Found]:
-    """Yield the regular files below a directory, what lies higher first.
+def look(
+    root: Path, limits: Limits, faults: list[Fault], wanted: Callable[[str], bool] = bool
+) -> Iterator[Found]:
+    """Yield the regular files below a directory whose path is `wanted`, what lies higher first.
 
-    Links to files are followed, links to folders are not: they may lead in a circle. Folders that
-    cannot be listed are told as faults, and so is a limit that was met. Raises `OSError` if the
-    root itself cannot be listed.
+    No link is followed: whoever may write here could have us read, and quote, what only we may
+    read. Hidden folders are not looked at. Folders that cannot be listed are told as faults, and so
+    are too many names. Raises `OSError` if the root itself cannot be listed.
     """
     names = 0
     level = [""]
-    for depth in range(limits.depth + 1):
+    for _ in range(limits.depth + 1):
         deeper: list[str] = []
         for folder in level:
             try:
@@ -79,22 +91,20 @@ def look(root: Path, limits: Limits, faults: list[Fault]) -> Iterator[Found]:
             except OSError as error:
                 if not folder:
                     raise
-                faults.append(Fault.of(folder, error))
+                faults.append(Fault.of(_PART, error))
                 continue
             for entry in entries:
                 names += 1
                 if names > limits.names:
                     detail = f"more than {limits.names} names: the rest is not looked at"
-                    faults.append(Fault.of("", Malformed(detail)))
+                    faults.append(Fault.of(_PART, Malformed(detail)))
                     return
                 path = f"{folder}/{entry.name}" if folder else entry.name
                 if entry.is_dir(follow_symlinks=False):
-                    deeper.append(path)
-                elif (one := _regular(entry, path)) is not None:
+                    if not entry.name.startswith("."):
+                        deeper.append(path)
+                elif wanted(path) and (one := _regular(entry, path)) is not None:
                     yield one
-        if deeper and depth == limits.depth:
-            detail = f"folders deeper than {limits.depth}: {deeper[0]} and such"
-            faults.append(Fault.of("", Malformed(detail)))
         level = deeper
 
 
@@ -103,7 +113,7 @@ def _regular(entry: os.DirEntry[str], path: str) -> Found | None:
     if not path.isprintable():
         return None
     try:
-        status = entry.stat()
+        status = entry.stat(follow_symlinks=False)
     except OSError:
         return None
     if not stat.S_ISREG(status.st_mode):
@@ -113,8 +123,8 @@ def _regular(entry: os.DirEntry[str], path: str) -> Found | None:
 
 def piece(root: Path, path: str, offset: int, most: int) -> bytes:
     """Return up to `most` bytes of a file from a place on. Raises `OSError`."""
-    # What was a file a moment ago may be a FIFO now, which would hold us up.
-    fd = os.open(root / path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    # What was a file a moment ago may be a link now, or a FIFO, which would hold us up.
+    fd = os.open(root / path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         return os.pread(fd, most, offset)
     finally:

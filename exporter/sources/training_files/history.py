@@ -22,9 +22,11 @@ from exporter.sources.training_files.reading import (
     MOST_FILES,
     TAIL,
     Names,
+    News,
     Scene,
     fault,
     latest,
+    left_out,
 )
 from exporter.training.records import Facts, Moment, Record
 
@@ -32,7 +34,7 @@ _CHECKPOINT = re.compile(r"checkpoint-([0-9]{1,15})")
 _WRITING = 10.0
 """Seconds after its last change for which a file may be half-written."""
 
-_KEPT = 1000
+_KEPT = 64
 """Entries of a run of which the content is remembered."""
 
 
@@ -43,6 +45,7 @@ class _Run:
     restarts: int = 0
     modified: float = 0.0
     checkpoint: int = -1
+    facts: Facts | None = None
 
 
 class HistoryReader:
@@ -60,12 +63,14 @@ class HistoryReader:
         """Return states of trainers."""
         return [one for one in found if one.name == "trainer_state.json"]
 
-    def read(self, found: Sequence[Found], scene: Scene) -> Iterator[Record | Fault]:
+    def read(self, found: Sequence[Found], scene: Scene) -> Iterator[News]:
         """Yield what is new in those that have changed, in the order in which they were written."""
         paths = {one.path for one in found}
         for path in self._seen.keys() - paths:
             del self._seen[path]
             self._faults.pop(path, None)
+        for folder in self._runs.keys() - {_home(path)[0] for path in paths}:
+            del self._runs[folder]
         for one in sorted(found, key=lambda one: one.modified):
             state = one.identity, one.size, one.modified
             if self._seen.get(one.path) == state:
@@ -76,7 +81,7 @@ class HistoryReader:
             if scene.first and scene.wall - one.modified > OLD:
                 self._seen[one.path] = state
                 continue
-            if scene.budget.take(one.size) < one.size and one.size <= LARGEST:
+            if scene.budget.over():
                 break  # in the next round
             self._seen[one.path] = state
             self._faults.pop(one.path, None)
@@ -87,9 +92,11 @@ class HistoryReader:
                     del self._seen[one.path]  # perhaps it is being written just now
                 else:
                     self._faults[one.path] = Fault.of(one.path, error)
-        yield from self._faults.values()
+        for one in found:
+            if one.path in self._faults and scene.wall - one.modified <= OLD:
+                yield self._faults[one.path]
 
-    def _news(self, found: Found, scene: Scene) -> Iterator[Record]:
+    def _news(self, found: Found, scene: Scene) -> Iterator[News]:
         if found.size > LARGEST:
             raise Malformed(f"{found.path}: larger than {LARGEST} bytes")
         text = piece(scene.root, found.path, 0, LARGEST)
@@ -97,9 +104,7 @@ class HistoryReader:
             state = read_state(text)
         except Malformed as error:
             raise Malformed(f"{found.path}: {error}") from None
-        folder, _, last = found.directory.rpartition("/")
-        match = _CHECKPOINT.fullmatch(last)
-        folder = folder if match is not None else found.directory
+        folder, checkpoint = _home(found.path)
         run = self._runs.get(folder)
         if run is None:
             run = self._runs[folder] = _Run(Stream(self._names.of(folder), began=True))
@@ -108,8 +113,9 @@ class HistoryReader:
         run.modified = found.modified
         yield from self._facts(run, state)
         records = list(self._steps(run, state))
+        yield from left_out(folder, run.stream)
         yield from latest(records, TAIL) if scene.first else records
-        if match is not None and state.step != run.checkpoint:
+        if checkpoint and state.step != run.checkpoint:
             run.checkpoint = state.step
             yield Moment(
                 run=run.stream.run, kind="checkpoint_saved", wall=found.modified,
@@ -117,11 +123,13 @@ class HistoryReader:
             )  # fmt: skip
 
     def _facts(self, run: _Run, state: State) -> Iterator[Facts]:
-        if not run.marks:
-            yield Facts(
-                run=run.stream.run, framework="transformers", last_step=state.last_step,
-                micro_batch=state.batch or None,
-            )  # fmt: skip
+        facts = Facts(
+            run=run.stream.run, framework="transformers", last_step=state.last_step,
+            micro_batch=state.batch or None,
+        )  # fmt: skip
+        if facts != run.facts:
+            run.facts = facts
+            yield facts
 
     def _steps(self, run: _Run, state: State) -> Iterator[Record]:
         """Yield the steps that were not told; a changed one, and those behind it, are new."""
@@ -179,3 +187,10 @@ class HistoryReader:
                 int(restarts), float(modified), int(checkpoint),
             )  # fmt: skip
         self._seen, self._runs = seen, runs
+
+
+def _home(path: str) -> tuple[str, bool]:
+    """Return the folder of the run that a state belongs to, and whether it is of a checkpoint."""
+    directory = path.rpartition("/")[0]
+    folder, _, last = directory.rpartition("/")
+    return (folder, True) if _CHECKPOINT.fullmatch(last) else (directory, False)

@@ -17,15 +17,16 @@ from exporter.formats.wandb import (
     read_records,
 )
 from exporter.samples import Fault, Malformed
-from exporter.sources.training_files.found import OLD, Found, piece
+from exporter.sources.training_files.found import Found, piece
 from exporter.sources.training_files.reading import (
-    MOST_FILES,
     Names,
+    News,
     Place,
+    Places,
     Scene,
     clean,
-    fault,
     latest,
+    left_out,
     next_piece,
 )
 from exporter.training.records import Moment, Record
@@ -36,7 +37,6 @@ _MOST_STEP = 1 << 53
 
 @dataclass(slots=True)
 class _File:
-    place: Place
     stream: Stream | None = None
     restarts: int = 0
 
@@ -48,30 +48,30 @@ class OfflineReader:
 
     def __init__(self, names: Names) -> None:
         self._names = names
+        self._places = Places("files of W&B")
         self._files: dict[str, _File] = {}
 
     def wants(self, found: Sequence[Found]) -> Iterable[Found]:
         """Return offline files."""
         return [one for one in found if one.name.endswith(".wandb")]
 
-    def read(self, found: Sequence[Found], scene: Scene) -> Iterator[Record | Fault]:
+    def read(self, found: Sequence[Found], scene: Scene) -> Iterator[News]:
         """Yield the rows that are new in each file."""
-        for path in self._files.keys() - {one.path for one in found}:
-            del self._files[path]
+        self._places.keep(found)
+        self._places.age(found, scene)
         for one in found:
-            file = self._files.get(one.path)
-            if file is None or not file.place.follow(one, scene.now):
-                if file is None and len(self._files) >= MOST_FILES:
-                    yield fault(one.path, None, f"more than {MOST_FILES} files: not read")
-                    continue
-                past = scene.first and scene.wall - one.modified > OLD
-                place = Place(one.identity, past=one.size if past else 0, catching_up=scene.first)
-                place.follow(one, scene.now)
-                file = self._files[one.path] = _File(place)
-            yield from self._grow(one, file, scene)
+            place = self._places.of(one, scene)
+            if isinstance(place, Fault):
+                yield place
+            elif place is not None:
+                file = self._files.setdefault(one.path, _File())
+                if place.offset == 0:
+                    file.stream = None  # another file of that name
+                yield from self._grow(one, place, file, scene)
+        for path in [path for path in self._files if self._places.get(path) is None]:
+            del self._files[path]
 
-    def _grow(self, found: Found, file: _File, scene: Scene) -> Iterator[Record | Fault]:
-        place = file.place
+    def _grow(self, found: Found, place: Place, file: _File, scene: Scene) -> Iterator[News]:
         records: list[Record] = []
         try:
             if place.offset < HEADER <= found.size and not place.damage:
@@ -82,25 +82,22 @@ class OfflineReader:
         while HEADER <= place.offset < found.size > place.past and not place.damage:
             data = next_piece(place, found, scene, _PIECE)
             read = read_records(data, place.offset)
-            place.broken += (at for at in read.broken if at not in place.broken)
+            for at in read.broken:
+                place.broke(at)
             for one in read.data:
                 try:
                     told = read_record(one)
                 except Malformed:
-                    place.broken.append(place.offset)
+                    place.broke(place.offset)
                     continue
                 if told is not None:
                     records += self._told(found, file, told)
             if read.at == place.offset:
                 break
             place.offset = read.at
-        if place.damage:
-            yield fault(found.path, 0, place.damage)
-        for at in place.broken[-3:]:
-            yield fault(found.path, at, "a record is damaged: it was passed over")
+        yield from place.faults(found, scene, "a record is damaged")
         if file.stream is not None:
-            yield from (fault(found.path, None, one) for one in file.stream.nonsense)
-            file.stream.nonsense.clear()
+            yield from left_out(found.path, file.stream)
         if place.past:  # what was written before the start is history but for its last steps
             place.past, records = 0, list(latest(records))
         yield from latest(records) if place.catching_up else records
@@ -115,10 +112,10 @@ class OfflineReader:
             facts = {k: v for k, v in told.config.items() if tags.fact(k)}
             yield from file.stream.facts(facts)
         stream = file.stream
-        if told.exit_code:
+        if told.exit_code is not None:
             yield Moment(
-                run=stream.run, kind="failed", attempt=stream.attempt, step=stream.last,
-                detail=f"exit code {told.exit_code}",
+                run=stream.run, kind="failed" if told.exit_code else "ended",
+                attempt=stream.attempt, step=stream.last, detail=f"exit code {told.exit_code}",
             )  # fmt: skip
         step = told.step
         if step is None or not 0 <= step <= _MOST_STEP or not any(map(tags.known, told.values)):
@@ -133,20 +130,21 @@ class OfflineReader:
 
     def plain(self) -> object:
         """Return where reading has come to in each file, and the last step."""
-        return {
+        files = {
             path: [
-                one.place.plain(), one.restarts,
-                None if one.stream is None else [one.stream.run, one.stream.plain()],
+                one.restarts, None if one.stream is None else [one.stream.run, one.stream.plain()],
             ]
             for path, one in self._files.items()
         }  # fmt: skip
+        return {"places": self._places.plain(), "files": files}
 
     def restore(self, plain: Any) -> None:
         """Go on where a predecessor was."""
         files: dict[str, _File] = {}
-        for path, (place, restarts, told) in plain.items():
-            file = files[str(path)] = _File(Place.of(place), restarts=int(restarts))
+        for path, (restarts, told) in plain["files"].items():
+            file = files[str(path)] = _File(restarts=int(restarts))
             if told is not None:
                 file.stream = Stream(str(told[0]))
                 file.stream.restore(told[1])
+        self._places.restore(plain["places"])
         self._files = files

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, MutableMapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,7 +15,7 @@ from exporter.sources.training_files.dropped import DroppedReader
 from exporter.sources.training_files.found import Budget, Limits, look
 from exporter.sources.training_files.history import HistoryReader
 from exporter.sources.training_files.offline import OfflineReader
-from exporter.sources.training_files.reading import Names, Reader, Scene
+from exporter.sources.training_files.reading import Names, Nonsense, Reader, Scene
 from exporter.sources.training_files.store import StoreReader
 from exporter.sources.training_files.tensorboard import TensorBoardReader
 from exporter.training.records import Record
@@ -29,6 +30,16 @@ KINDS: dict[str, Callable[[Names], Reader]] = {
 """What reads each kind of file."""
 
 _MOST_FAULTS = 20
+
+# The system is asked only about files that a reader may want: checkpoints have thousands of others.
+_PATTERN = re.compile(
+    r"(?:.*/)?(?:[^/]*tfevents\.[^/]*|trainer_state\.json|meta\.yaml|[^/]*\.wandb|[^/]*\.prom)"
+    r"|.*/metrics/.*"
+)
+
+
+def _wanted(path: str) -> bool:
+    return _PATTERN.fullmatch(path) is not None
 
 
 class Ledger(Protocol):
@@ -83,12 +94,22 @@ class TrainingFilesSource:
         """Look for what is new. Raises `OSError` if the directory cannot be listed."""
         now = self._clock.monotonic()
         faults = self._take_over(now) if self._round is None else []
-        found = list(look(self._root, self._limits, faults))
-        scene = Scene(self._root, now, self._clock.time(), self._first, Budget(self._limits.bytes))
+        try:
+            found = list(look(self._root, self._limits, faults, _wanted))
+        except FileNotFoundError:
+            self._first, self._round = False, now  # what will be there is new
+            raise
+        limits, clock = self._limits, self._clock
+        budget = Budget(limits.bytes, lambda: clock.monotonic() - now > limits.seconds)
+        scene = Scene(self._root, now, clock.time(), self._first, budget)
         for reader in self._readers.values():
             for one in reader.read(list(reader.wants(found)), scene):
                 if isinstance(one, Fault):
-                    faults.append(one)
+                    # Which file it is may be nobody's business: a detail, as the place in it.
+                    faults.append(one._replace(part=reader.name))
+                elif isinstance(one, Nonsense):
+                    self._ledger.refuse(reader.name, "nonsense")
+                    faults.append(Fault.of(reader.name, Malformed(one.detail)))
                 else:
                     self._tell(reader.name, one, now, faults)
         self._first, self._round = False, now

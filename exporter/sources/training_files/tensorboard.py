@@ -16,14 +16,17 @@ from exporter.formats import tags
 from exporter.formats.tags import Sheet, Stream
 from exporter.formats.tfevents import Event, Writer, read_event, read_frames, writer_of
 from exporter.samples import Fault, Malformed
-from exporter.sources.training_files.found import OLD, PIECE, Found
+from exporter.sources.training_files.found import PIECE, Found
 from exporter.sources.training_files.reading import (
     MOST_FILES,
     Names,
+    News,
     Place,
+    Places,
     Scene,
     fault,
     latest,
+    left_out,
     next_piece,
     rank_of,
 )
@@ -31,6 +34,9 @@ from exporter.training.records import Record
 
 QUIET = 30.0
 """Seconds without growth after which the last step of a file is taken for complete."""
+
+_TAIL = 1 << 20
+"""Bytes at the end of a file that are looked at where it was there before us."""
 
 _MOST_STEP = 1 << 53
 
@@ -54,7 +60,7 @@ class TensorBoardReader:
     def __init__(self, names: Names, *, quiet: float = QUIET) -> None:
         self._names = names
         self._quiet = quiet
-        self._places: dict[str, Place] = {}
+        self._places = Places("event files")
         self._tables: set[str] = set()
         self._processes: dict[tuple[str, str], _Process] = {}
         self._owners: dict[str, str] = {}
@@ -63,11 +69,10 @@ class TensorBoardReader:
         """Return event files."""
         return [one for one in found if writer_of(one.name) is not None]
 
-    def read(self, found: Sequence[Found], scene: Scene) -> Iterator[Record | Fault]:
+    def read(self, found: Sequence[Found], scene: Scene) -> Iterator[News]:
         """Yield the steps that are complete, folder by folder."""
-        gone = self._places.keys() - {one.path for one in found}
-        for path in gone:
-            del self._places[path]
+        self._places.keep(found)
+        self._places.age(found, scene)
         writers: dict[str, set[str]] = {}
         for one in found:
             if (writer := writer_of(one.name)) is not None:
@@ -77,7 +82,7 @@ class TensorBoardReader:
             if not self._is_part(one, writers):
                 by_folder.setdefault(one.directory, []).append(one)
         for folder, files in sorted(by_folder.items()):
-            yield from self._folder(folder, files, scene)
+            yield from self._folder(folder, files, writers, scene)
         alive = {(one.directory, _process(one)) for one in found}
         for key in self._processes.keys() - alive:
             del self._processes[key]
@@ -94,7 +99,9 @@ class TensorBoardReader:
                 return True
         return False
 
-    def _folder(self, folder: str, found: list[Found], scene: Scene) -> Iterator[Record | Fault]:
+    def _folder(
+        self, folder: str, found: list[Found], writers: dict[str, set[str]], scene: Scene
+    ) -> Iterator[News]:
         """Yield what is new in one folder; at the first round only its newest process counts."""
         newest = max(found, key=_started)
         for process in sorted({w.process for one in found if (w := writer_of(one.name))}):
@@ -102,18 +109,19 @@ class TensorBoardReader:
             events: list[Event] = []
             behind = met = False
             for one in sorted(files, key=_started):
-                past = scene.first and (
-                    process != _process(newest) or scene.wall - one.modified > OLD
-                )
+                past = process != _process(newest)
                 yield from self._grow(one, scene, events, past=past)
                 if (place := self._places.get(one.path)) is not None:
                     behind |= not place.damage and place.offset < one.size
                     met |= place.catching_up
                     place.catching_up &= place.offset < one.size
-            places = [self._places[one.path] for one in files if one.path in self._places]
-            if not places:
+            # That a file is a table is known only now that it was read.
+            if not any(self._places.get(one.path) for one in files) or any(
+                self._is_part(one, writers) for one in files
+            ):
                 continue
-            quiet = not behind and scene.now - max(one.grown for one in places) >= self._quiet
+            written = max(one.modified for one in files)
+            quiet = not behind and scene.wall - written >= self._quiet
             records = list(self._steps(folder, process, files, events, quiet=quiet))
             yield from self._owned(folder, process, list(latest(records)) if met else records)
 
@@ -121,22 +129,21 @@ class TensorBoardReader:
         self, found: Found, scene: Scene, events: list[Event], *, past: bool
     ) -> Iterator[Fault]:
         """Add the events that a file has grown by; what was there before `past` is passed over."""
-        place = self._places.get(found.path)
-        if place is None or not place.follow(found, scene.now):
-            if place is None and len(self._places) >= MOST_FILES:
-                yield fault(found.path, None, f"more than {MOST_FILES} event files: not read")
-                return
-            place = Place(found.identity, past=found.size if past else 0, catching_up=scene.first)
-            place.follow(found, scene.now)
-            self._places[found.path] = place
+        place = self._places.of(found, scene, past=past)
+        if not isinstance(place, Place):
+            yield from [place] if place is not None else []
+            return
+        if place.catching_up and not place.past:
+            place.past = max(0, found.size - _TAIL)
         while max(place.offset, place.past) < found.size and not place.damage:
             old = place.offset < place.past
             most = min(PIECE, place.past - place.offset) if old else PIECE
             data = next_piece(place, found, scene, most)
-            frames = read_frames(data)
-            for one in () if old else frames.data:
+            frames = read_frames(data, skip=old)
+            for one in frames.data:
                 self._event(one, found, place, events)
-            place.broken += (place.offset + at for at in frames.broken)
+            for at in frames.broken:
+                place.broke(place.offset + at)
             place.damage = frames.damage
             place.offset += frames.at
             if frames.at == 0 and not frames.damage:
@@ -146,21 +153,18 @@ class TensorBoardReader:
                     place.offset += frames.wanted  # larger than a piece: a picture
                 else:
                     break
-        if place.damage:
-            yield fault(found.path, place.offset, f"{place.damage}: nothing is read behind it")
-        for at in place.broken[-3:]:
-            yield fault(found.path, at, "a record is damaged: it was passed over")
+        yield from place.faults(found, scene, "a record is damaged")
 
     def _event(self, data: bytes, found: Found, place: Place, events: list[Event]) -> None:
         try:
             event = read_event(data)
         except Malformed:
-            place.broken.append(place.offset)
+            place.broke(place.offset)
             return
         if "hparams" in event.plugins and len(self._tables) < MOST_FILES:
             self._tables.add(found.path)
         if not 0 <= event.step <= _MOST_STEP:
-            place.broken.append(place.offset)
+            place.broke(place.offset)
         elif event.scalars:
             events.append(event)
 
@@ -207,14 +211,12 @@ class TensorBoardReader:
         for step, values, wall in known.sheet.take(last=last):
             yield from known.stream.step(step, values, wall)
 
-    def _owned(self, folder: str, process: str, records: list[Record]) -> Iterator[Record | Fault]:
+    def _owned(self, folder: str, process: str, records: list[Record]) -> Iterator[News]:
         """Yield records of the process that the folder belongs to; one that came later takes it."""
         known = self._processes.get((folder, process))
         if known is None or not records:
             return
-        for one in known.stream.nonsense:
-            yield fault(folder, None, one)
-        known.stream.nonsense.clear()
+        yield from left_out(folder, known.stream)
         walls = [wall for one in records if (wall := getattr(one, "wall", None)) is not None]
         owner = self._processes.get((folder, self._owners.get(folder, process)))
         if owner is not None and owner is not known:
@@ -232,7 +234,7 @@ class TensorBoardReader:
     def plain(self) -> object:
         """Return where reading has come to in each file, and of each process the last step."""
         return {
-            "places": {path: place.plain() for path, place in self._places.items()},
+            "places": self._places.plain(),
             "tables": sorted(self._tables),
             "owners": self._owners,
             "processes": [
@@ -246,7 +248,6 @@ class TensorBoardReader:
 
     def restore(self, plain: Any) -> None:
         """Go on where a predecessor was."""
-        places = {str(path): Place.of(one) for path, one in plain["places"].items()}
         processes: dict[tuple[str, str], _Process] = {}
         for folder, process, writer, run, told, restarts, wall, sheet in plain["processes"]:
             _, rank = rank_of(str(folder))
@@ -258,7 +259,8 @@ class TensorBoardReader:
             )  # fmt: skip
             one.sheet.restore(sheet)
             processes[str(folder), str(process)] = one
-        self._places, self._processes = places, processes
+        self._places.restore(plain["places"])
+        self._processes = processes
         self._tables = {str(path) for path in plain["tables"]}
         self._owners = {str(folder): str(one) for folder, one in plain["owners"].items()}
 
