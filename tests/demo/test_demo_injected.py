@@ -118,3 +118,11 @@ def test_checkpoints_are_counted_and_cost_what_they_cost() -> None:
     assert saved is not None
     assert saved >= 3
     assert last.value(c.TRAIN_CHECKPOINT_SECONDS_TOTAL) == pytest.approx(4 * saved)
+
+
+def test_a_job_that_hides_no_communication_has_no_overlap(before: Told) -> None:
+    """Total and exposed are those of one rank: the others wait longer, which hides nothing."""
+    told = before.last.values(c.TRAIN_COMMUNICATION_RATIO, "kind", evidence="measured")
+    assert told["total",] == pytest.approx(told["exposed",])
+    overlap = before.last.value(c.TRAIN_COMMUNICATION_OVERLAP_RATIO, evidence="measured")
+    assert overlap == pytest.approx(0, abs=1e-9)

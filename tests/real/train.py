@@ -6,9 +6,12 @@ Rank 0 writes below `--out`: `train.log` as Megatron-LM prints, `tensorboard/` w
 account of each step that no part of flopwatch has a hand in; `parameters` is what torch counts.
 Ranks below `--push` also push the phases of their steps with `exporter.client`, to FLOPWATCH_URL.
 
-A step always waits `REST` seconds for its data: with `--hurry` a rank that never rests would be held
-up by the kernel, which keeps a twentieth of each second for others. Faults: `--stall SECONDS` sleeps
-so much longer in the data loader of both ranks; `--wait SECONDS` lets the last rank sleep before it takes part in the first all-reduce of a step, so that the others wait for it.
+A step always waits `REST` seconds for its data: with `--hurry`, a rank that never rests would be
+held up by the kernel, which keeps a twentieth of each second for others.
+
+Faults: `--stall SECONDS` sleeps so much longer in the data loader of both ranks; `--wait SECONDS`
+lets the last rank sleep before it takes part in the first all-reduce of a step, so that the others
+wait for it.
 
 This needs torch and tensorboard, and nothing of flopwatch but its client.
 """
@@ -36,7 +39,7 @@ CONFIG = json.loads(Path(__file__).with_name("tiny_config.json").read_text("utf-
 
 SEQUENCE = 256
 MICRO_BATCH = 4
-REST = 0.02
+REST = 0.04
 
 
 class Attention(nn.Module):
