@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from exporter.samples import Histogram
-from exporter.training.records import PHASES, Facts, Moment, Profile, Record, Step
+from exporter.training.records import PHASES, READERS, Facts, Moment, Profile, Record, Step
 
 STEP_BOUNDS = (
     0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 7.5, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0,
@@ -212,7 +212,9 @@ class TrainingLedger:
                 new = track.add(now, record)
             case Facts():
                 former = run.facts.get(reader)
-                run.facts[reader] = record if former is None else _merged(former, record)
+                joins = reader in READERS
+                told = record if former is None else _merged(former, record, joins=joins)
+                run.facts[reader] = told
                 new = run.facts[reader] != former
             case Moment():
                 new = (reader, record) not in run.moments
@@ -245,15 +247,17 @@ class TrainingLedger:
         return False
 
 
-def _merged(former: Facts, later: Facts) -> Facts:
-    """Return the later facts, and of the former what those do not tell."""
+def _merged(former: Facts, later: Facts, *, joins: bool) -> Facts:
+    """Return the later facts, and of the former what those do not tell.
+
+    With `joins` each rank of a node tells its own GPU; else all that are there are told at once.
+    """
     known = {
         one.name: value
         for one in dataclasses.fields(later)
         if (value := getattr(later, one.name)) is not None
     }
-    if former.local_ranks and later.local_ranks:
-        # Each rank of a node tells its own GPU.
+    if joins and former.local_ranks and later.local_ranks:
         both = {**former.local_ranks, **later.local_ranks}
         known["local_ranks"] = both if len(both) <= MAX_RANKS else later.local_ranks
     return dataclasses.replace(former, **known)

@@ -222,6 +222,64 @@ def test_a_log_of_many_steps_a_line_is_not_stalled_after_its_first_line() -> Non
     assert here.get(c.TRAIN_GOODPUT_RATIO, "a") == 1
 
 
+def restarted(*ranks: int, scope: Any, tokens: Callable[[int], float | None]) -> Lab:
+    """Return the node of ranks 0 and 1 of 4 after it was dealt other ranks by a restart."""
+    here = lab()
+    for n in range(1, 120):
+        attempt, present = ("1", (0, 1)) if n < 20 else ("2", ranks)
+        here.now += 2
+        for rank in present:
+            here.tell(
+                "push",
+                Facts(run="a", world_size=4, sequence_length=100, global_batch=16,
+                      local_ranks={rank: rank % 2}),
+                Step(run="a", step=n, rank=rank, attempt=f"{attempt}-{rank}", seconds=2.0,
+                     scope=scope, tokens=tokens(rank), memory_bytes=1e9),
+            )  # fmt: skip
+        here.look()
+    return here
+
+
+@pytest.mark.parametrize("scope", ["run", "rank"])
+def test_a_node_that_has_other_ranks_since_a_restart_speaks_no_more(scope: str) -> None:
+    """torchrun dealt rank 0 to another node: both told the whole run, for as long as it went on."""
+    tokens: Callable[[int], float | None] = lambda rank: (  # noqa: E731
+        400 if scope == "rank" else None if rank else 1600
+    )
+    here = restarted(2, 3, scope=scope, tokens=tokens)
+    assert here.get(c.TRAIN_TOKENS_TOTAL, "a") is None
+    info = [dict(zip(c.TRAIN_RUN_INFO.labels, one, strict=True))
+            for one in here.rows(c.TRAIN_RUN_INFO)]  # fmt: skip
+    assert {(one["rank"], one["scope"]) for one in info} == {("2", "rank"), ("3", "rank")}
+    assert set(here.rows(c.TRAIN_MEMORY_PEAK_BYTES)) == {("a", "2"), ("a", "3")}
+
+
+def test_a_run_that_goes_on_with_fewer_ranks_keeps_its_tokens() -> None:
+    """After a restart on half of the GPUs there was no TGS and no MFU any more."""
+    here = lab()
+    for n in range(1, 120):
+        world = 4 if n < 20 else 2
+        here.now += 2
+        here.tell("push", Facts(run="a", world_size=world))
+        for rank in range(world):
+            here.tell("push", Step(run="a", step=n, rank=rank, attempt=f"{world}-{rank}",
+                                   seconds=2.0, scope="rank", tokens=400))  # fmt: skip
+        here.look()
+    assert here.get(c.TRAIN_TOKENS_PER_SECOND_PER_GPU, "a") == pytest.approx(200)
+    assert here.get(c.TRAIN_TOKENS_PER_SECOND, "a") == pytest.approx(400)
+
+
+def test_the_environment_tells_the_ranks_of_a_node_at_once() -> None:
+    """Two nodes read one log; since a restart this one has the ranks of the other."""
+    here = lab()
+    here.tell("log", Facts(run="a", framework="torchtitan"))
+    for ranks in ((0, 1), (2, 3)):
+        told = {rank: rank % 2 for rank in ranks}
+        here.tell("environment", Facts(run="a", world_size=4, local_ranks=told))
+    here.run(steps(1, 10, tokens=100))
+    assert here.get(c.TRAIN_TOKENS_TOTAL, "a") is None
+
+
 def test_steps_whose_time_nobody_tells_are_timed_by_when_they_come() -> None:
     """torchtitan prints neither a time nor a time zone; its file is looked at each 2 s."""
     here = lab()

@@ -74,6 +74,8 @@ def _of_ranks(run: Run) -> Iterator[Sample]:
         return
     for teller in run.tellers:
         peak = teller.latest.step.memory_bytes
+        if not teller.is_alive:
+            continue  # a rank that was lost, or is another node's since a restart
         if peak is not None and teller.rank not in told and len(told) < _MOST_RANKS:
             told.add(teller.rank)
             rank_name = "" if teller.rank is None else str(teller.rank)

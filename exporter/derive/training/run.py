@@ -67,10 +67,14 @@ class Run:
 
     def observe(self, tracked: TrackedRun, now: float) -> None:
         """Take what the ledger knows now; the same object again says that it knows nothing new."""
-        if tracked is not self.tracked or not self.tellers:
+        told = tracked is not self.tracked or not self.tellers
+        if told:
             self._take(tracked)
         for teller in self.tellers:
-            teller.is_alive = teller.silence(now) <= teller.patience()
+            alive = teller.silence(now) <= teller.patience()
+            told, teller.is_alive = told or alive != teller.is_alive, alive
+        if told:
+            self._settle()
         self.counts.feed(self.tellers)
         self._judge(now)
 
@@ -84,14 +88,15 @@ class Run:
             teller.look(track, self.facts, self.world_size)
         known = [teller for teller in self._by_key.values() if teller.known]
         self.tellers = sorted(known, key=_goodness)
+
+    def _settle(self) -> None:
+        """Tell ranks that are here from those that were: a restart may deal them out anew."""
         for teller in self.tellers:
             teller.factor = self._factor(teller)
-        self.local_ranks = frozenset(
-            [
-                *(self.facts.local_ranks or ()),
-                *(rank for _, rank in tracked.tracks if rank is not None),
-            ]
-        )
+        here = _present(self.tellers)
+        gone = {one.rank for one in self.tellers} - {one.rank for one in here}
+        known = [*(self.facts.local_ranks or ()), *(rank for _, rank in self.tracked.tracks)]
+        self.local_ranks = frozenset(rank for rank in known if rank is not None) - gone
 
     def _learn(self, told: Mapping[str, Facts]) -> None:
         """Merge facts: what is stated, then those of readers, the best first, then of others."""
@@ -128,11 +133,9 @@ class Run:
         """
         if teller.tells_of_run:
             return 1.0
-        ranks = [
-            one
-            for one in self._by_key.values()
-            if one.reader == teller.reader and one.rank is not None and one.known
-        ]
+        ranks = _present(
+            [one for one in self.tellers if one.reader == teller.reader and one.rank is not None]
+        )
         world, shares = self.world_size, self.facts.data_parallel or self.world_size
         if world is None or shares is None:
             return None
@@ -158,7 +161,7 @@ class Run:
         local, world = self.local_ranks, self.world_size
         told = [one for one in self.tellers if one.tells_of_run and one.reader in _AT_ONCE]
         if told:  # whoever speaks for the run speaks to one node; the others tell their own times
-            return any(one.speaks for one in told)
+            return any(one.speaks for one in _present(told))
         # A log on a shared disk tells every node of the run, and one of them may speak: that of
         # the rank that writes. Megatron's is the last, those of the others the first.
         last = (self.facts.framework or "").startswith("megatron")
@@ -321,6 +324,11 @@ def _grows(teller: Teller) -> bool:
         or teller.latest.step.wall is not None
         or known[0].taken < known[-1].taken
     )
+
+
+def _present(tellers: Sequence[Teller]) -> Sequence[Teller]:
+    """Return those that still tell; all where none does: then it is the run that is silent."""
+    return [one for one in tellers if one.is_alive] or tellers
 
 
 def _goodness(teller: Teller) -> tuple[int, bool, bool, int]:
