@@ -353,6 +353,20 @@ def test_a_log_without_stamps_is_believed_when_it_grows() -> None:
     assert here.get(c.TRAIN_STEPS_PER_SECOND, "a") == pytest.approx(0.5)
 
 
+def test_a_job_of_yesterday_does_not_live_while_its_log_is_read() -> None:
+    """The daemon was away; a long log took it two minutes, in which MFU was told, then a stall."""
+    here = lab()
+    here.tell("log", Facts(run="a", world_size=4))
+    said: set[str] = set()
+    for look in range(60):
+        here.now += 2
+        for n in range(100 * look, 100 * look + 100):
+            here.tell("log", Step(run="a", step=n, seconds=2.0, tokens=100,
+                                  wall=WALL - 86_400 + 2 * n))  # fmt: skip
+        said |= {name for name, *_ in here.look()}
+    assert said == set()
+
+
 def test_stamps_of_another_time_zone_do_not_hide_a_run() -> None:
     """A log says 8 o'clock while it is 10; its lines keep coming in."""
     here = lab()

@@ -239,6 +239,7 @@ class Run:
         if wall is None:
             return silence
         steady = teller.moments >= _OFTEN and teller.latest.taken - teller.began >= MINUTE
+        steady = steady and teller.hurry is not None and teller.hurry < _LATE
         return silence if steady else max(silence, self.wall(now) - wall)
 
     def _is_over(self, now: float) -> bool:
@@ -308,6 +309,9 @@ class Run:
 
 _OFTEN = 5
 """At so many moments, within a minute or more, a job that lives has told of steps."""
+
+_LATE = 3.0
+"""Seconds of stamps in one of ours, from which on it is no job that is followed but a past read."""
 
 _PAST = 7200.0
 """Seconds after which a run that tells nothing is no news any more."""

@@ -254,6 +254,9 @@ class Teller:
         self.began = 0.0
         self.moments = 0
         """At how many different moments it told something, since `began`."""
+        self.hurry: float | None = None
+        """Seconds of stamps that went by in a second, lately: far above 1 where it is read late."""
+        self._marked: tuple[float, float] | None = None
         self.is_alive = True
         """Whether it told something lately, as of the present round."""
         self.factor: float | None = None
@@ -345,6 +348,7 @@ class Teller:
         )  # fmt: skip
         if before is None or taken > before.taken:
             self.moments += 1
+        self._mark(taken, step.wall)
         self.known.append(known)
         self.serial += 1
         for name in VALUES:
@@ -353,6 +357,15 @@ class Teller:
         self.speaks = self.speaks or any(getattr(step, name) is not None for name in OF_THE_RUN)
         if flows and not first:
             self.flow.add(known)
+
+    def _mark(self, taken: float, wall: float | None) -> None:
+        if wall is None:
+            return
+        then, stamp = self._marked or (taken, wall)
+        if taken - then >= MINUTE:
+            self.hurry = (wall - stamp) / (taken - then)
+            then, stamp = taken, wall
+        self._marked = then, stamp
 
     def last(self, name: str) -> Known | None:
         """Return the last telling that held one of `VALUES`, if that is not too many ago."""
