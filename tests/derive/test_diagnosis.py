@@ -121,6 +121,7 @@ def of_run(**shares: float) -> list[Sample]:
         "hbm": lambda v: c.TRAIN_HBM_BANDWIDTH_UTILIZATION_RATIO(v, RUN),
         "clock": lambda v: c.TRAIN_MFU_LOSS_RATIO(v, RUN, "clock", "counters"),
         "framework": lambda v: c.TRAIN_MFU_LOSS_RATIO(v, RUN, "framework", "estimated"),
+        "launches": lambda v: c.TRAIN_MFU_LOSS_RATIO(v, RUN, "framework", "counters"),
     }
     lives = c.TRAIN_STALLED(0, RUN)
     return [lives, *(rows[name](value) for name, value in shares.items())]
@@ -287,6 +288,14 @@ def test_a_measured_bubble_counts_before_a_theoretical_one() -> None:
     lab.stand(60, busy=0.99, theory=0.27, exposed=0.05, communication=0.5)
     assert lab.cause("bubble") == 1
     assert lab.found["diagnosis_signal_ratio", RUN, "communication"] == 0.5
+
+
+def test_a_loss_that_is_known_in_parts_is_seen_as_a_whole() -> None:
+    """What the job calls `other` hid the time in which the GPU had nothing to do."""
+    lab = Lab()
+    lab.stand(60, busy=0.5, memory=0.6, framework=0.1, launches=0.1)
+    assert lab.found["diagnosis_signal_ratio", RUN, "framework"] == pytest.approx(0.2)
+    assert lab.cause("framework") == 1
 
 
 def test_counters_of_the_node_become_rates() -> None:

@@ -126,6 +126,17 @@ def test_mfu_of_156_percent_is_withheld_not_clamped() -> None:
     assert not lab.rows(c.TRAIN_MFU_LOSS_RATIO)
 
 
+def test_hfu_above_1_is_withheld_too_and_said() -> None:
+    """MFU of 95 % with full recomputation: more was computed than the peak allows."""
+    lab = Lab(work=given_work(150e9, again=200e9))
+    for n in range(1, 31):
+        lab.now += 2
+        lab.tell("log", Facts(run="a", world_size=8), Step(run="a", step=n, seconds=2, tokens=1e5))
+        lab.look(*h100s(8, lab.now))
+    assert lab.rows(c.TRAIN_MFU_WITHHELD) == {("a", "above_one"): 1}
+    assert not {*lab.rows(c.TRAIN_MFU_RATIO), *lab.rows(c.TRAIN_MFU_LOSS_RATIO)}
+
+
 def test_ranks_of_a_context_group_share_their_tokens() -> None:
     """The same job, and it says that context parallelism spreads each sequence over all eight."""
     lab = Lab(work=given_work(50e9))

@@ -280,6 +280,21 @@ def test_the_environment_tells_the_ranks_of_a_node_at_once() -> None:
     assert here.get(c.TRAIN_TOKENS_TOTAL, "a") is None
 
 
+def test_a_checkpoint_of_which_each_rank_tells_counts_once() -> None:
+    """Four ranks, each with its own time and its own attempt: there were four checkpoints."""
+    here = lab()
+    for n in range(1, 41):
+        here.now += 2
+        here.tell("push", Step(run="a", step=n, seconds=2.0))
+        for rank in range(4) if n % 10 == 0 else ():
+            wall = WALL + here.now + rank / 10
+            here.tell("push", Moment(run="a", kind="checkpoint_saved", rank=rank, wall=wall,
+                                     seconds=1.0))  # fmt: skip
+        here.look()
+    assert here.get(c.TRAIN_CHECKPOINTS_TOTAL, "a") == 4
+    assert here.get(c.TRAIN_CHECKPOINT_SECONDS_TOTAL, "a") == 4
+
+
 def test_steps_whose_time_nobody_tells_are_timed_by_when_they_come() -> None:
     """torchtitan prints neither a time nor a time zone; its file is looked at each 2 s."""
     here = lab()

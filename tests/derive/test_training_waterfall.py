@@ -109,6 +109,13 @@ def test_more_work_than_time_shows_below_zero() -> None:
     assert found["unexplained"] == pytest.approx(-12)
 
 
+def test_phases_that_are_longer_than_the_step_lose_no_more_than_the_peak() -> None:
+    """Forward and backward overlapped and were timed apart: kernels lost 167 % of the peak."""
+    found = waterfall(Observed(mfu=0.3, phases={"forward": 0.5, "backward": 1.5}))
+    assert by_cause(found)["kernels"] == pytest.approx(70)
+    assert by_cause(found)["unexplained"] == pytest.approx(0)
+
+
 def test_a_clock_above_that_of_the_peak_is_no_loss() -> None:
     """An H100 boosts to 1980 MHz; the peak belongs to 1830."""
     found = by_cause(

@@ -284,10 +284,13 @@ def _of_runs(view: View, window: Window) -> Iterator[tuple[str, float, str]]:
     bubbles = readings(view, c.TRAIN_PIPELINE_BUBBLE_RATIO, now)
     for one in sorted(bubbles, key=lambda one: one.labels[1] != "measured"):
         yield "bubble", one.value, one.labels[0]
+    losses: dict[tuple[str, str], float] = {}  # a cause may be known in parts, each its own way
     for one in readings(view, c.TRAIN_MFU_LOSS_RATIO, now):
         run, cause, _ = one.labels
+        losses[run, cause] = losses.get((run, cause), 0.0) + one.value
+    for (run, cause), share in losses.items():
         if cause in {"clock", "framework"}:
-            yield {"clock": "clock_loss"}.get(cause, cause), one.value, run
+            yield {"clock": "clock_loss"}.get(cause, cause), share, run
     small: dict[str, list[float]] = {}
     for one in readings(view, c.NCCL_SMALL_MESSAGE_RATIO, now):
         small.setdefault(one.labels[0], []).append(one.value)

@@ -262,7 +262,7 @@ class Efficiency:
 def _ratios(
     run: Run, work: Work, tgs: float, peaks: Mapping[str, float]
 ) -> tuple[list[Sample], bool]:
-    """Return MFU and HFU by convention and peak, and whether the run's own is above 1.
+    """Return MFU and HFU by convention and peak, and whether one of the run's own is above 1.
 
     None of a peak is told where one is above 1. That a run in FP8 exceeds the peak of BF16 is
     nothing to wonder at: it is not told, and not a reason to doubt the other.
@@ -271,7 +271,7 @@ def _ratios(
     doubtful = False
     own = run.precision if run.precision in peaks else ALWAYS
     for name, peak in peaks.items():
-        if work.model.get(HEADLINE, 0.0) * tgs > peak:
+        if max(one.get(HEADLINE, 0.0) for one in (work.model, work.hardware)) * tgs > peak:
             doubtful = doubtful or name == own
             continue
         for metric, flops in ((c.TRAIN_MFU_RATIO, work.model), (c.TRAIN_HFU_RATIO, work.hardware)):

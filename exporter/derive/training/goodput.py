@@ -53,6 +53,7 @@ class _Checkpoints:
         self.timed = False
         self.last: float | None = None
         self._seen: dict[str, None] = {}
+        self._rank: int | None = None
 
     def look(self, run: Run, now: float) -> float:
         """Count those that are new; return for how long they held the run up."""
@@ -63,10 +64,14 @@ class _Checkpoints:
         ]
         readers = {reader for reader, _ in moments}
         best = next((reader for reader in READERS if reader in readers), None)
+        # Each rank may tell of the same checkpoint, at a moment of its own.
+        ranks = {moment.rank for reader, moment in moments if reader == best}
+        if self._rank not in ranks:
+            self._rank = min(ranks, key=lambda rank: -1 if rank is None else rank, default=None)
         held = 0.0
         for reader, moment in moments:
             key = _name(moment)
-            if reader != best or key in self._seen:
+            if (reader, moment.rank) != (best, self._rank) or key in self._seen:
                 continue
             self._seen[key] = None
             self.number += 1

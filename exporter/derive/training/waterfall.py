@@ -114,7 +114,7 @@ def _room(seen: Observed, waiting: list[Loss]) -> _Room:
         # An estimated bubble lies in time that no phase holds, as far as there is such time.
         estimated = sum(loss.share for loss in waiting if loss.evidence == "estimated")
         free = max(0.0, 1.0 - told - (taken - estimated))
-        room = max(0.0, told - max(0.0, estimated - free))
+        room = min(1.0, max(0.0, told - max(0.0, estimated - free)))
     else:
         room = max(0.0, 1.0 - taken)
     quiet = sum(loss.share for loss in waiting if loss.cause in QUIET)
