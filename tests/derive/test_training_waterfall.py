@@ -262,3 +262,16 @@ def test_what_the_host_does_beside_is_not_counted_twice() -> None:
     found = by_cause(waterfall(seen))
     assert found["framework"] == pytest.approx(10)
     assert found["memory"] == pytest.approx(50)
+
+
+def test_the_clock_is_the_mean_of_the_window_and_not_that_of_the_moment() -> None:
+    """It swings between full and half: a quarter of the time for products is lost to it."""
+    here = Lab(work=given_work(50e9))
+    here.tell("log", Facts(run="a", world_size=8))
+    here.run(
+        [Step(run="a", step=n, seconds=2.0, tokens=1e4, phases={"forward": 2.0})
+         for n in range(1, 62)],
+        board=lambda now: h100s(8, now, clock=1830e6 if now // 2 % 2 else 915e6),
+    )  # fmt: skip
+    loss = here.get(c.TRAIN_MFU_LOSS_RATIO, "a", "clock", "counters")
+    assert loss == pytest.approx((1 - 0.3) * 0.25, rel=0.05)  # 0.3 is memory's, by the counters
