@@ -399,6 +399,22 @@ def test_the_gpus_of_a_run_are_those_that_its_ranks_have() -> None:
     assert lab.get(c.TRAIN_PEAK_FLOPS_PER_GPU, "b", "bf16") == BF16
 
 
+def test_two_runs_of_a_node_do_not_both_have_all_of_its_gpus() -> None:
+    """Nobody tells which GPUs they have: what these do is told of neither."""
+    lab = Lab(work=given_work(50e9))
+    for n in range(1, 31):
+        lab.now += 2
+        for run in ("a", "b"):
+            lab.tell("log", Facts(run=run, world_size=8))
+            lab.tell("log", Step(run=run, step=n, seconds=2, tokens=1e4))
+        lab.look(*h100s(8, lab.now))
+    assert set(lab.rows(c.TRAIN_MFU_RATIO)) == {("a", "causal", "bf16"), ("b", "causal", "bf16")}
+    for metric in (c.TRAIN_RUN_GPU, c.TRAIN_ENERGY_JOULES_PER_TOKEN, c.TRAIN_GPU_ACTIVE_RATIO):
+        assert not lab.rows(metric)
+    causes = {(cause, evidence) for _, cause, evidence in lab.rows(c.TRAIN_MFU_LOSS_RATIO)}
+    assert causes == {("unexplained", "remainder")}
+
+
 def test_parameters_are_counted() -> None:
     """Llama 3.1 8B has 8,030,261,248."""
     lab = Lab()
