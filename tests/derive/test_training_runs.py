@@ -280,6 +280,19 @@ def test_the_environment_tells_the_ranks_of_a_node_at_once() -> None:
     assert here.get(c.TRAIN_TOKENS_TOTAL, "a") is None
 
 
+@pytest.mark.parametrize("seconds", [0.25, 0.6, 1.3, 2.5])
+def test_stamps_of_whole_seconds_lose_no_productive_time(seconds: float) -> None:
+    """Goodput was 25 % of a job that did nothing but steps of a quarter of a second."""
+    here = lab()
+    for n in range(1, 200):
+        here.now += seconds
+        stamp = float(int(WALL + here.now))
+        here.tell("log", Step(run="a", step=n, seconds=seconds, attempt="1", wall=stamp))
+        if n % 4 == 0:
+            here.look()
+    assert here.get(c.TRAIN_GOODPUT_RATIO, "a") == pytest.approx(1 - 1 / 200, abs=0.01)
+
+
 def test_a_checkpoint_of_which_each_rank_tells_counts_once() -> None:
     """Four ranks, each with its own time and its own attempt: there were four checkpoints."""
     here = lab()

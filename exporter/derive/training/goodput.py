@@ -41,6 +41,9 @@ CAUSES = (
 PRODUCTIVE = "productive"
 _IN_STEPS = ("data", "checkpoint", "evaluation")
 _FAR_TOO_LONG = 10.0
+_RESOLUTION = 2.0
+"""Seconds by which two stamps may be off: logs tell whole seconds."""
+
 _KEPT = 512
 
 
@@ -116,6 +119,7 @@ class _Account:
         self._attempt: str | None = None
         self._reader: str | None = None
         self._stalled = 0.0
+        self._owed: dict[str, float] = {}
 
     def keep(self, run: Run, now: float) -> None:
         """Put to account what has happened since the last round."""
@@ -155,9 +159,35 @@ class _Account:
         gap = span - total * scale
         blocked = min(gap, held)
         self._put("checkpoint", blocked)
-        self._put(cause if starts else "unknown", gap - blocked)
+        gap -= blocked
+        if starts:
+            self._owed = {}
+        else:
+            gap -= self._pay(gap)
+            self._owe({name: seconds * (1 - scale) for name, seconds in shares.items()})
+        self._put(cause if starts else "unknown", gap)
         self._until = max(self._until, end)
         return held - blocked
+
+    def _owe(self, shares: dict[str, float]) -> None:
+        """Keep what found no room between two stamps: those of whole seconds come too early."""
+        for name, seconds in shares.items():
+            self._owed[name] = self._owed.get(name, 0.0) + seconds
+        total = math.fsum(self._owed.values())
+        if total > _RESOLUTION:
+            self._owed = {
+                name: seconds * _RESOLUTION / total for name, seconds in self._owed.items()
+            }
+
+    def _pay(self, gap: float) -> float:
+        """Put to account what is owed, as far as it fits into a gap; return how much that is."""
+        total = math.fsum(self._owed.values())
+        paid = min(gap, total)
+        if paid > 0:
+            for name, seconds in self._owed.items():
+                self._put(name, seconds * paid / total)
+                self._owed[name] = seconds * (1 - paid / total)
+        return max(0.0, paid)
 
     def _shares(
         self, run: Run, news: list[tuple[Known, int, int]]
