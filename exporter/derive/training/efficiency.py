@@ -278,7 +278,7 @@ def _ratios(
             for convention, one in flops.items():
                 if one * tgs <= peak:
                     told.append(metric(one * tgs / peak, run.name, convention, name))
-    return ([] if doubtful else told), doubtful
+    return told, doubtful
 
 
 def pace_of(run: Run) -> Pace:
