@@ -293,6 +293,24 @@ def test_stamps_of_whole_seconds_lose_no_productive_time(seconds: float) -> None
     assert here.get(c.TRAIN_GOODPUT_RATIO, "a") == pytest.approx(1 - 1 / 200, abs=0.01)
 
 
+def test_a_writer_that_flushes_each_two_minutes_does_not_stall_its_run() -> None:
+    """TensorBoard's default: goodput was 10 % of a job that did nothing but steps."""
+    here = lab()
+    began, number, stalled = here.now, 0, 0
+    for look in range(1, 481):
+        here.now += 5
+        if look % 24 == 0:
+            for _ in range(240):
+                number += 1
+                wall = WALL + began + 0.5 * number
+                here.tell("tensorboard", Step(run="a", step=number, seconds=0.5, wall=wall))
+        here.look()
+        stalled += here.get(c.TRAIN_STALLED, "a") == 1
+    assert stalled <= 12  # of 480: between the first two times nobody knows of it
+    goodput = here.get(c.TRAIN_GOODPUT_RATIO, "a")
+    assert goodput == pytest.approx(1 - 120 / 2400, abs=0.01)
+
+
 def test_a_checkpoint_of_which_each_rank_tells_counts_once() -> None:
     """Four ranks, each with its own time and its own attempt: there were four checkpoints."""
     here = lab()

@@ -27,6 +27,9 @@ and does not wait for it measures the handing over (MaxText prints 0.002 s betwe
 
 _TIMES = 128
 
+_LONGEST_USUAL = 600.0
+"""Seconds of silence that are taken for usual at most, where steps themselves are short."""
+
 VALUES = ("loss", "gradient_norm", "learning_rate", "expert_imbalance", "dropped_tokens")
 """What is told of the last step that has it, since not every one does."""
 
@@ -257,6 +260,8 @@ class Teller:
         self.hurry: float | None = None
         """Seconds of stamps that went by in a second, lately: far above 1 where it is read late."""
         self._marked: tuple[float, float] | None = None
+        self._gaps: deque[float] = deque(maxlen=5)
+        self._rhythm = 0.0
         self.is_alive = True
         """Whether it told something lately, as of the present round."""
         self.factor: float | None = None
@@ -348,6 +353,9 @@ class Teller:
         )  # fmt: skip
         if before is None or taken > before.taken:
             self.moments += 1
+        if before is not None and taken > before.taken:
+            self._gaps.append(taken - before.taken)
+            self._rhythm = statistics.median(self._gaps)
         self._mark(taken, step.wall)
         self.known.append(known)
         self.serial += 1
@@ -380,11 +388,13 @@ class Teller:
         """Return after how many seconds of silence something is wrong with it.
 
         Ten steps, but a minute at least; where a line tells of many steps, the time of three. So
-        too after the first line, of which nobody knows how much of it is compilation.
+        too after the first line, of which nobody knows how much of it is compilation. A reader may
+        learn of many steps at once, as of TensorBoard's each 120 s: twice what is usual.
         """
         median = self.flow.median or 0.0
         pace = median or self.latest.seconds or 0.0
-        return max(MINUTE, 10 * median, 3 * pace * self.latest.step.steps)
+        usual = min(2 * self._rhythm, _LONGEST_USUAL)
+        return max(MINUTE, 10 * median, 3 * pace * self.latest.step.steps, usual)
 
 
 def batch_of(facts: Facts) -> float | None:
