@@ -90,6 +90,7 @@ class Run:
             [
                 *(self.facts.local_ranks or ()),
                 *(rank for _, rank in tracked.tracks if rank is not None),
+                *(m.rank for who, m in tracked.moments if who == "push" and m.rank is not None),
             ]
         )
 
@@ -154,7 +155,7 @@ class Run:
             return self.stated.reporter
         if not any(teller.factor is not None for teller in self.tellers):
             # Steps are the same for all ranks; the first one's node tells of them.
-            return self.world_size is None or 0 in self.local_ranks
+            return self.world_size in (None, 1) or 0 in self.local_ranks
         local, world = self.local_ranks, self.world_size
         if any(one.tells_of_run and one.reader in _AT_ONCE for one in self.tellers):
             return True  # whoever speaks for the run speaks to one node
