@@ -103,8 +103,8 @@ class Estate:
 class Plan:
     """A source that the settings ask for. Equal fingerprints: nothing about it has changed.
 
-    At the end of the daemon those of a later `turn` end after the others: what takes in what readers
-    told to the end, and after that what writes down all that is remembered.
+    At the end of the daemon those of a later `turn` end after the others: what takes in what
+    readers told to the end, and after that what writes down all that is remembered.
     """
 
     name: str
