@@ -23,7 +23,7 @@ test: check ## lint, types, and every test but the real servers; installs what i
 	@.ci/tools ensure
 	$(BIN)/python -m pytest -m 'not real' $(ARGS)
 
-test-real: $(VENV)/.dev ## the tests that need a real, heavy inference server
+test-real: $(VENV)/.dev ## the tests that need a real inference server or PyTorch (FLOPWATCH_VLLM_PYTHON, FLOPWATCH_TORCH_PYTHON)
 	$(BIN)/python -m pytest -m real --ignore tests/real/test_truth.py $(ARGS)
 
 test-truth: $(VENV)/.dev ## what is said of a real vLLM against what its clients saw (nightly)

@@ -425,10 +425,16 @@ def _rounds(view: View) -> float:
 def _has_windows(view: View) -> bool:
     """Tell whether the drivers of GPUs have been read often enough, and all has been derived.
 
-    The kernel log's source knows the GPUs by what the drivers' have published.
+    The kernel log's source knows the GPUs by what the drivers' have published. What is said of
+    training takes a minute, and mostly there is nothing to say.
     """
     gpus = [source for source in view.sources if source.name in {"nvml", "dcgm"}]
-    derived = [source for source in view.sources if source.name.startswith("derive:")]
+    slow = {"derive:training", "derive:diagnosis"}
+    derived = [
+        source
+        for source in view.sources
+        if source.name.startswith("derive:") and source.name not in slow
+    ]
     logs = [source for source in view.sources if source.name == "kmsg"]
     alive = [source for source in gpus if source.state in {"up", "degraded"}]
     return all(source.health.attempts > 2 for source in alive) and (

@@ -106,7 +106,7 @@ ROOMS = {
     "exposition": Room(("samples", "catalogue", "clock", "board")),
     "status": Room(("samples", "catalogue")),
     "objectives": Room(),
-    "config": Room(("objectives",), ("pydantic", "yaml")),
+    "config": Room(("objectives", "config.*"), ("pydantic", "yaml")),
     # HTTP: what a request is, what jobs push, everything else.
     "requests": Room(),
     "intake": Room(("samples", "formats.*", "requests", "training.*")),

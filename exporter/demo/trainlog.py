@@ -18,6 +18,8 @@ from exporter.demo.training import Lap, Parts, Scenario, Stage
 
 _DOTS = 48
 _RATE = 1.5e-4
+_QUEUED = 95.0
+"""Seconds for which the job waited before it began."""
 _MOST = 256
 """Records that a client sends in one push."""
 _KEPT = 4096
@@ -88,6 +90,9 @@ def records(lap: Lap, scenario: Scenario, born: float, *, anew: bool) -> Iterato
     common = {"run": stage.run, "attempt": str(lap.attempt)}
     if anew:
         yield _facts(stage, scenario)
+        if lap.attempt == 1:
+            wall = born + lap.began - _QUEUED
+            yield {**common, "kind": "moment", "moment": "submitted", "wall": wall}
         yield {**common, "kind": "moment", "moment": "started", "wall": born + lap.began}
     if lap.slowest.checkpoint > 0:
         yield {

@@ -157,6 +157,7 @@ class _Known:
 
     stream: Stream
     counts: dict[str, tuple[int, float]] = field(default_factory=dict)
+    sums: dict[str, float] = field(default_factory=dict)
     restarts: int = 0
     facts: Facts | None = None
     request: bytes = b""
@@ -262,8 +263,8 @@ def _steps(
                 told[tag.field] = point.value * scale
                 numbered[number] = point.wall or at, told
             elif point.value is not None and point.delta and tag.field in tags.TOTALS:
-                field = tags.TOTALS[tag.field]
-                values[field] = values.get(field, 0.0) + point.value * scale
+                total = known.sums.get(tag.field, 0.0) + point.value * scale
+                values[tag.field] = known.sums[tag.field] = total
             elif point.value is not None:
                 values[tag.field] = point.value * scale
             elif point.sum is not None:
@@ -278,8 +279,8 @@ def _steps(
     if told_number is not None and 0 <= told_number < 1 << 53:
         yield int(told_number), wall, values
     elif values and entries:
-        if "skipped" not in values:  # the counter is made when there is something to count
-            values.setdefault("skipped_total", 0.0)
+        # The counter is made when there is something to count.
+        values.setdefault("skipped_total", known.sums.get("skipped_total", 0.0))
         yield entries, wall, values
 
 

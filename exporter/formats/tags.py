@@ -186,6 +186,9 @@ _MAY_DIVERGE = frozenset(("loss", "gradient_norm"))
 _ANY_SIGN = frozenset(("loss", "learning_rate"))
 _MOST_FLOPS = 1e17
 """Ten times what any accelerator can do: MaxText's step that was not waited for says more."""
+_LARGEST_FACT = 1e12
+_LARGEST = 1e30
+"""Beyond any quantity, and small enough for the product of two."""
 _MOST_STEPS = 1 << 53
 
 
@@ -245,7 +248,9 @@ def sound(field: str, number: float) -> bool:
         return field in _MAY_DIVERGE
     if field == "flops" and number > _MOST_FLOPS:
         return False
-    return number >= 0 or field in _ANY_SIGN
+    if field in FACTS and (number > _LARGEST_FACT or number % 1):
+        return False
+    return 0 <= number < _LARGEST or field in _ANY_SIGN
 
 
 class Stream:
@@ -333,7 +338,7 @@ class Stream:
             # Less than before: counted anew from a restart on.
             if grown >= 0 and value >= since[1]:
                 told[field] = grown / (number - since[0])
-        if pace > 0:
+        if pace > 1 / _LARGEST:
             told.setdefault("seconds", 1 / pace)
         share = told.pop("data_share", None)
         if seconds := told.get("seconds"):
@@ -348,7 +353,7 @@ class Stream:
         new: dict[str, Any] = {"framework": framework} if framework else {}
         for one in FACTS:
             if number := told.pop(one, None):
-                new[one] = _whole(number)
+                new[one] = int(number)
         if not self._facts.items() >= new.items() or (self._facts and not self._told_facts):
             self._facts |= new
             self._told_facts = True
@@ -367,10 +372,6 @@ class Stream:
         self._totals = {str(k): (int(step), float(v)) for k, (step, v) in totals.items()}
         self._facts = {str(k): v for k, v in facts.items() if k in (*FACTS, "framework")}
         self.attempt, self.last = attempt, last
-
-
-def _whole(number: float) -> int | float:
-    return int(number) if number == int(number) else number
 
 
 _STEP_FIELDS = frozenset(one.name for one in dataclasses.fields(Step)) - {

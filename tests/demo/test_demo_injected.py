@@ -88,6 +88,12 @@ def test_the_cause_that_was_injected_moves_and_no_other(
     assert after.mfu + sum(after.losses.values()) == pytest.approx(1, abs=0.001)
 
 
+def test_the_demos_job_began_some_time_after_it_was_submitted(before: Told) -> None:
+    """It was queued for 95 s, and its first step took five."""
+    latency = before.last.value(c.TRAIN_START_LATENCY_SECONDS)
+    assert latency == pytest.approx(95 + before.seconds, rel=0.02)
+
+
 def test_nothing_is_unexplained_in_the_demo(before: Told) -> None:
     assert abs(before.losses["unexplained"]) < 0.05
     assert before.mfu + sum(before.losses.values()) == pytest.approx(1, abs=0.001)
@@ -118,3 +124,18 @@ def test_checkpoints_are_counted_and_cost_what_they_cost() -> None:
     assert saved is not None
     assert saved >= 3
     assert last.value(c.TRAIN_CHECKPOINT_SECONDS_TOTAL) == pytest.approx(4 * saved)
+
+
+def test_a_job_that_hides_no_communication_has_no_overlap(before: Told) -> None:
+    """Total and exposed are those of one rank: the others wait longer, which hides nothing."""
+    told = before.last.values(c.TRAIN_COMMUNICATION_RATIO, "kind", evidence="measured")
+    assert told["total",] == pytest.approx(told["exposed",])
+    overlap = before.last.value(c.TRAIN_COMMUNICATION_OVERLAP_RATIO, evidence="measured")
+    assert overlap == pytest.approx(0, abs=1e-9)
+
+
+def test_time_between_steps_is_not_lost_within_them(before: Told) -> None:
+    """A checkpoint each five steps: its four seconds are no time in which the host was slow."""
+    after = told("checkpoints")
+    for cause in ("framework", "memory", "unexplained"):
+        assert after.losses[cause] == pytest.approx(before.losses[cause], abs=0.02), after.losses

@@ -154,8 +154,9 @@ def test_what_is_printed_is_what_was_done(usual: list[Lap]) -> None:
 
 def test_what_ranks_push_adds_up(usual: list[Lap]) -> None:
     told = list(records(usual[3], SCENARIOS["default"], BORN, anew=True))
-    facts, started, *steps = told
+    facts, submitted, started, *steps = told
     assert facts["local_ranks"] == {"0": 4, "1": 5, "2": 6, "3": 7}
+    assert submitted["wall"] == started["wall"] - 95
     assert (started["moment"], started["wall"]) == ("started", BORN + usual[3].began)
     assert [step["rank"] for step in steps] == [0, 1, 2, 3]
     assert [step.get("tokens") for step in steps] == [512 * 2048, None, None, None]

@@ -142,7 +142,9 @@ class Lab:
 
     def show(self, samples: Iterable[Sample]) -> None:
         """Show one board, and go on five seconds."""
-        batch, drops = Gate(10_000).admit([*self.works, *samples])
+        # It sees what it says it reads, and nothing else.
+        inputs = [one for one in (*self.works, *samples) if one.metric in self.derivation.inputs]
+        batch, drops = Gate(10_000).admit(inputs)
         assert not drops
         view = View((SourceView("all", "gpu", "up", Health(), batch=batch, age=0.0),), ())
         self.memory.begin(self.now)
@@ -322,6 +324,20 @@ def test_a_counter_that_was_set_back_is_no_negative_rate() -> None:
         lab.show([*of_run(), c.NIC_ERRORS_TOTAL(value, "mlx5_0", "1", "crc")])
 
     assert lab.found["diagnosis_signal_per_second", RUN, "link_error_rate"] == pytest.approx(0.1)
+
+
+def test_small_messages_are_those_of_all_ranks() -> None:
+    """The mean of what NCCL Inspector tells of each; of another run they say nothing."""
+    lab = Lab()
+    for _ in range(8):
+        lab.show([
+            *of_run(), c.NCCL_SMALL_MESSAGE_RATIO(0.9, RUN, "0"),
+            c.NCCL_SMALL_MESSAGE_RATIO(0.5, RUN, "1"),
+            c.NCCL_SMALL_MESSAGE_RATIO(0.1, "other", "0"),
+        ])  # fmt: skip
+
+    assert lab.found["diagnosis_signal_ratio", RUN, "small_messages"] == pytest.approx(0.7)
+    assert lab.cause("small_messages") == 1
 
 
 def test_checkpoints_count_over_an_hour() -> None:

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporter import catalogue as c
-from exporter.derive.training import Stated
-from exporter.samples import Histogram, Malformed
-from exporter.training import READERS, Facts, Moment, Step
+from exporter.derive.training import OnNews, Run, Stated
+from exporter.samples import Histogram, Malformed, Sample, View
+from exporter.training import READERS, Facts, Moment, Step, TrackedRun
 from tests.derive.training_lab import WALL, Lab, given_work, h100s
 
 
@@ -573,6 +573,23 @@ def test_no_series_is_told_of_what_is_not_known() -> None:
         "train_last_step_timestamp_seconds", "train_steps_total", "train_skipped_steps_total",
         "train_repeated_steps_total", "train_mfu_withheld", "train_flops_per_token",
     }  # fmt: skip
+
+
+def test_a_part_is_asked_again_when_something_was_told() -> None:
+    """Or after a minute; what it said stands meanwhile."""
+    asked: list[float] = []
+
+    def part(run: Run, view: View, now: float) -> list[Sample]:
+        asked.append(now)
+        return [c.TRAIN_STEP(now, run.name)]
+
+    tracked = TrackedRun("a", 0.0, 0.0)
+    run, on_news, view = Run(tracked, Stated(), lambda now: now), OnNews(part), View((), ())
+    for now in (0.0, 5.0, 59.0, 61.0):
+        assert [sample.value for sample in on_news(run, view, now)] == [0 if now < 60 else 61]
+    run.observe(TrackedRun("a", 0.0, 0.0), 62.0)
+    on_news(run, view, 62.0)
+    assert asked == [0, 61, 62]
 
 
 def test_records_that_were_refused_are_counted() -> None:

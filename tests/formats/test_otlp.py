@@ -105,6 +105,33 @@ def test_a_process_that_counts_anew_is_another_attempt() -> None:
     assert told[4].seconds == pytest.approx(2.1)
 
 
+def test_what_counts_from_export_to_export_is_divided_among_its_steps() -> None:
+    """Delta temporality: three requests of two reports each, with one skipped step in the last."""
+    memory, told = Memory(), []
+    for skipped in (0, 0, 1):
+        duration = {"count": "2", "sum": 3000.0}
+        told += decode_json(
+            body(
+                {
+                    "name": "megatron.training.step_duration_ms",
+                    "histogram": {"aggregationTemporality": 1, "dataPoints": [duration]},
+                },
+                {
+                    "name": "megatron.training.skipped_iters",
+                    "sum": {"aggregationTemporality": 1, "dataPoints": [{"asInt": skipped}]},
+                },
+                {
+                    "name": "train.tokens",
+                    "sum": {"aggregationTemporality": 1, "dataPoints": [{"asInt": "800"}]},
+                },
+            ),
+            memory,
+        )
+    assert [(one.step, one.seconds, one.tokens, one.skipped) for one in steps(told)] == [
+        (2, 1.5, None, 0), (4, 1.5, 400.0, 0), (6, 1.5, 400.0, 1),
+    ]  # fmt: skip
+
+
 def test_without_a_memory_a_mean_since_the_start_is_not_the_last_steps_time() -> None:
     """The second export alone says which step it is, and not how long that took."""
     (step,) = steps(decode_protobuf((DATA / "megatron-2.pb").read_bytes()))

@@ -132,6 +132,13 @@ def test_sizes_become_facts_once() -> None:
     assert len(stream.step(2, {"iteration-time": 1.0, "world-size": 8.0}, None)) == 1
 
 
+@pytest.mark.parametrize("size", [1e77, 2.5, -8.0, math.nan])
+def test_a_size_that_nothing_has_is_no_fact(size: float) -> None:
+    stream = Stream("r")
+    assert stream.step(1, {"world-size": size}, None) == [Facts(run="r", framework="megatron")]
+    assert stream.nonsense == [f"step 1: world-size = {size:g}"]
+
+
 def test_a_number_that_does_not_grow_is_refused() -> None:
     stream = Stream("r")
     stream.step(5, {"loss": 1.0}, None)
@@ -170,7 +177,7 @@ def test_a_sheet_forgets_the_oldest_beyond_its_limit() -> None:
 _NAMES = sorted(tag.name for table in TABLES.values() for tag in table)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=300)
 @given(
     st.lists(
         st.tuples(

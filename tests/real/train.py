@@ -6,8 +6,12 @@ Rank 0 writes below `--out`: `train.log` as Megatron-LM prints, `tensorboard/` w
 account of each step that no part of flopwatch has a hand in; `parameters` is what torch counts.
 Ranks below `--push` also push the phases of their steps with `exporter.client`, to FLOPWATCH_URL.
 
-Faults: `--stall SECONDS` sleeps in the data loader of both ranks; `--wait SECONDS` lets the last
-rank sleep before it takes part in the first all-reduce of a step, so that the others wait for it.
+A step always waits `REST` seconds for its data: with `--hurry`, a rank that never rests would be
+held up by the kernel, which keeps a twentieth of each second for others.
+
+Faults: `--stall SECONDS` sleeps so much longer in the data loader of both ranks; `--wait SECONDS`
+lets the last rank sleep before it takes part in the first all-reduce of a step, so that the others
+wait for it.
 
 This needs torch and tensorboard, and nothing of flopwatch but its client.
 """
@@ -35,6 +39,7 @@ CONFIG = json.loads(Path(__file__).with_name("tiny_config.json").read_text("utf-
 
 SEQUENCE = 256
 MICRO_BATCH = 4
+REST = 0.04
 
 
 class Attention(nn.Module):
@@ -106,8 +111,8 @@ class Sums(Dataset):
         return self._length
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        if self._stall and index % MICRO_BATCH == 0:
-            time.sleep(self._stall)
+        if index % MICRO_BATCH == 0:
+            time.sleep(REST + self._stall)
         start = (self._seed * 7919 + index * 104_729) % CONFIG["vocab_size"]
         return (start + 17 * torch.arange(SEQUENCE + 1)) % CONFIG["vocab_size"]
 

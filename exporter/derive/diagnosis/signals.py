@@ -43,9 +43,9 @@ NODE_INPUTS: tuple[Metric, ...] = (
 )  # fmt: skip
 RUN_INPUTS: tuple[Metric, ...] = (
     c.TRAIN_RUN_GPU, c.TRAIN_RANK_STEP_SECONDS, c.TRAIN_COMMUNICATION_RATIO,
-    c.TRAIN_DATA_LOADING_RATIO,
-    c.TRAIN_PIPELINE_BUBBLE_RATIO, c.TRAIN_MFU_LOSS_RATIO, c.TRAIN_STEP_SKEW_RATIO,
-    c.TRAIN_HBM_BANDWIDTH_UTILIZATION_RATIO, c.TRAIN_CHECKPOINT_SECONDS_TOTAL, c.TRAIN_STALLED,
+    c.TRAIN_DATA_LOADING_RATIO, c.TRAIN_PIPELINE_BUBBLE_RATIO, c.TRAIN_MFU_LOSS_RATIO,
+    c.TRAIN_STEP_SKEW_RATIO, c.TRAIN_HBM_BANDWIDTH_UTILIZATION_RATIO,
+    c.TRAIN_CHECKPOINT_SECONDS_TOTAL, c.TRAIN_STALLED, c.NCCL_SMALL_MESSAGE_RATIO,
 )  # fmt: skip
 INPUTS = (*GPU_INPUTS, *NODE_INPUTS, *RUN_INPUTS, c.LLM_SERVER_GPU)
 """All that is read from the board."""
@@ -288,6 +288,11 @@ def _of_runs(view: View, window: Window) -> Iterator[tuple[str, float, str]]:
         run, cause, _ = one.labels
         if cause in {"clock", "framework"}:
             yield {"clock": "clock_loss"}.get(cause, cause), one.value, run
+    small: dict[str, list[float]] = {}
+    for one in readings(view, c.NCCL_SMALL_MESSAGE_RATIO, now):
+        small.setdefault(one.labels[0], []).append(one.value)
+    for run, shares_of_ranks in small.items():
+        yield "small_messages", sum(shares_of_ranks) / len(shares_of_ranks), run
     for one in readings(view, c.TRAIN_STEP_SKEW_RATIO, now):
         yield "skew", one.value, one.labels[0]
     for one in readings(view, c.TRAIN_HBM_BANDWIDTH_UTILIZATION_RATIO, now):

@@ -96,6 +96,29 @@ class Doubts(Protocol):
         """Take what was restored for older than what was told last: let counters begin at 0."""
 
 
+class OnNews:
+    """A part that is asked again only when something new was told of a run, or after `AGAIN`."""
+
+    def __init__(self, part: Part) -> None:
+        self._part = part
+        self._said: dict[str, tuple[TrackedRun, str, float, list[Sample]]] = {}
+
+    def __call__(self, run: Run, view: View, now: float) -> Iterable[Sample]:
+        """Return what the part says, or said."""
+        said = self._said.get(run.name)
+        if said is not None:
+            tracked, status, asked, samples = said
+            if tracked is run.tracked and status == run.status and now - asked < AGAIN:
+                return samples
+        samples = list(self._part(run, view, now))
+        self._said[run.name] = run.tracked, run.status, now, samples
+        return samples
+
+    def forget(self, run: str) -> None:
+        """Drop what was said of a run."""
+        self._said.pop(run, None)
+
+
 _MODULES = (progress, efficiency, goodput, stragglers, lifecycle, promises)
 """Where parts are."""
 
@@ -141,7 +164,7 @@ def _parts(count: Counter, products: Accelerators, own: Sequence[str]) -> tuple[
     """Return the parts in the order in which they are told: where there is a cap, the last go."""
     return (
         Progress(), Efficiency(Boards(products), count, products, own), Goodput(),
-        stragglers.of_run,
+        OnNews(stragglers.of_run),
     )  # fmt: skip
 
 
@@ -258,4 +281,4 @@ class _Training:
                 yield type(one).__name__, one
 
 
-__all__ = ["NAME", "Baseline", "Part", "Run", "Stated", "training"]
+__all__ = ["NAME", "Baseline", "OnNews", "Part", "Run", "Stated", "training"]

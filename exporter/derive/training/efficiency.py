@@ -250,7 +250,7 @@ class Efficiency:
                 hfu=None if again is None else again * scale,
                 phases=phases_of(run),
                 bubble=bubble_of(run.facts),
-                activity=did,
+                activity=within_steps(run, did),
                 profile=self._profile(run, now),
                 alone=run.world_size == 1,
             )
@@ -278,7 +278,7 @@ def _ratios(
             for convention, one in flops.items():
                 if one * tgs <= peak:
                     told.append(metric(one * tgs / peak, run.name, convention, name))
-    return ([] if doubtful else told), doubtful
+    return told, doubtful
 
 
 def pace_of(run: Run) -> Pace:
@@ -341,6 +341,29 @@ def _of_model(run: Run, work: Work | None) -> Iterator[Sample]:
     ):
         if number is not None:
             yield c.TRAIN_PARAMETERS(number, run.name, kind)
+
+
+def within_steps(run: Run, did: Activity) -> Activity:
+    """Return what GPUs did in the time of steps, from what they did all the time.
+
+    Between steps (a checkpoint, a restart) they are taken to rest: what they did lies in the steps.
+    """
+    ends, window = run.ends(), run.window()
+    if ends is None or not window.timed:
+        return did
+    first, last = ends
+    passed = last.taken - first.taken
+    if first.step.wall is not None and last.step.wall is not None:
+        passed = last.step.wall - first.step.wall
+    spent = window.seconds - first.step.steps * (first.seconds or 0.0)
+    if not 0 < spent < passed:
+        return did
+    shares = {
+        name: min(1.0, value * passed / spent)
+        for name in ("busy", "sms", "tensor", "dram")
+        if (value := getattr(did, name)) is not None
+    }
+    return did._replace(**shares)
 
 
 def _of_gpus(run: Run, did: Activity) -> Iterator[Sample]:
@@ -436,8 +459,17 @@ def _of_communication(
 
 
 def _total_communication(run: Run) -> float | None:
-    for _, sums in run.windows(lambda sums: sums.communication_seconds):
-        return sums.communication / sums.communication_seconds
+    """Return the share of all communication, of the rank (or ranks) of which `phases_of` tells.
+
+    What is hidden is the same on all ranks, so the one that waits least communicates least.
+    """
+    by_reader: dict[str, list[float]] = {}
+    for teller, sums in run.windows(lambda sums: sums.communication_seconds):
+        share = sums.communication / sums.communication_seconds
+        by_reader.setdefault(teller.reader, []).append(share)
+    for shares in by_reader.values():
+        staged = (run.facts.pipeline_parallel or 1) > 1
+        return sum(shares) / len(shares) if staged else min(shares)
     return None
 
 

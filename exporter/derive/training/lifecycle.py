@@ -271,10 +271,14 @@ class _Taken:
         if submitted is not None and submitted != self._submitted:
             self._submitted = submitted
             yield Event(submitted, 0, "submitted")
+        lowest = _lowest_ranks(run.tracked)
         for one in run.tracked.moments:
+            reader, moment = one
             if one not in self._moments:
                 self._moments[one] = None
-                yield from _of_moment(*one)
+                # One rank alone may be started anew within a run that goes on.
+                if moment.kind != "started" or moment.rank == lowest[reader]:
+                    yield from _of_moment(reader, moment)
         while len(self._moments) > KEPT:
             del self._moments[next(iter(self._moments))]
         yield from self._steps(run)
@@ -310,6 +314,16 @@ class _Taken:
 
 _ORDER = {"submitted": 0, "started": 1, "first_step": 2, "steps": 3, "recovered": 4, "failed": 5,
           "ended": 6}  # fmt: skip
+
+
+def _lowest_ranks(tracked: TrackedRun) -> dict[str, int | None]:
+    """Return who stands for the run by reader: the lowest rank whose start is told, or none."""
+    found: dict[str, int | None] = {}
+    for reader, moment in tracked.moments:
+        if moment.kind == "started":
+            rank, known = moment.rank, found.get(reader, moment.rank)
+            found[reader] = None if rank is None or known is None else min(known, rank)
+    return found
 
 
 def _of_moment(reader: str, moment: Moment) -> Iterator[Event]:

@@ -330,3 +330,22 @@ def test_a_file_without_stamps_that_is_found_is_no_start() -> None:
     other.steps(range(1, 5), 1020, reader="log", timed=False)
     other.round(1060)
     assert other.kinds == ["started"]
+
+
+def test_one_rank_that_is_started_anew_is_no_start_of_the_run() -> None:
+    """The others waited for it, and go on in their attempts."""
+    lab = Lab()
+    for rank in range(4):
+        lab.moment("started", 1010 + rank / 10, attempt=f"a{rank}", rank=rank)
+    lab.steps(range(1, 20), 1020, attempt="a0", rank=0)
+    lab.round(1060)
+    lab.moment("failed", 1061, attempt="a3", rank=3)
+    lab.moment("started", 1090, attempt="b3", rank=3)
+    lab.round(1095)
+    lab.steps(range(20, 30), 1100, attempt="a0", rank=0)
+    lab.round(1130)
+    lab.moment("ended", 1140, attempt="a0", rank=0)
+    lab.round(1150)
+
+    assert lab.kinds == ["started", "failed", "recovered", "ended"]
+    assert lab.said["train_recovery_seconds", RUN] == pytest.approx(41)
