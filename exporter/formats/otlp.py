@@ -212,9 +212,9 @@ def _records(resources: Iterable[Resource], memory: Memory, body: bytes) -> list
 def _told(resource: Resource, memory: Memory, request: bytes, fresh: set[int]) -> Iterator[Record]:
     """Yield facts and steps of one resource; nothing where no metric is known here.
 
-    Nothing, too, if the last request of the same process was this one: an exporter that got no
-    answer sends it again, and a difference must count once. `fresh` are those that this request
-    has told of already.
+    Nothing, too, if the last request of the same process was this one, times and all: an exporter
+    that got no answer sends it again, and a difference must count once. `fresh` are those that this
+    request has told of already.
     """
     metrics = [metric for metric in resource.metrics if metric.name in METRICS]
     if not metrics:
@@ -222,7 +222,8 @@ def _told(resource: Resource, memory: Memory, request: bytes, fresh: set[int]) -
     attributes = resource.attributes
     run = _text(attributes, _RUN) or "otlp"
     known = memory.of(run, _number(attributes, _RANK), _text(attributes, _ATTEMPT))
-    if known.request == request and id(known) not in fresh:
+    timed = any(point.wall is not None for one in metrics for point in one.points)
+    if timed and known.request == request and id(known) not in fresh:
         return
     known.request = request
     fresh.add(id(known))
