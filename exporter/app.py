@@ -34,8 +34,8 @@ log = logging.getLogger(__name__)
 
 _HEARTBEAT_LIMIT = 30.0
 _STOP_LIMIT = 3.0
-_LAST_LIMIT = 1.0
-"""Of these, the seconds for those that end last."""
+_LATER_LIMIT = 0.8
+"""Of these, the seconds for those of each later turn."""
 
 
 def _tell_what_waits(old: Settings, new: Settings) -> None:
@@ -278,13 +278,16 @@ class App:
         with self._lock:
             self._stopped = True
             self._estate.ending.set()
-            last = [runner for one, runner in self._running.values() if one.last]
-            first = [runner for one, runner in self._running.values() if not one.last]
-            first += self._leaving.values()
+            turns: dict[int, list[Runner]] = {0: list(self._leaving.values())}
+            for one, runner in self._running.values():
+                turns.setdefault(one.turn, []).append(runner)
             self._running.clear()
-        until = self._clock.monotonic() + _STOP_LIMIT
-        ended = self._end(first, until - _LAST_LIMIT if last else until)
-        return self._end(last, until) and ended
+        until = self._clock.monotonic() + _STOP_LIMIT - _LATER_LIMIT * (len(turns) - 1)
+        ended = True
+        for turn in sorted(turns):
+            ended = self._end(turns[turn], until) and ended
+            until += _LATER_LIMIT
+        return ended
 
     def _end(self, runners: Iterable[Runner], until: float) -> bool:
         """Stop runners; tell whether all of them ended in time."""

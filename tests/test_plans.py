@@ -714,7 +714,7 @@ def test_the_state_file_is_read_first_and_written_last() -> None:
     assert "state" not in names("")
     plans = plan(parse("state_directory: /var/lib/flopwatch", "test"), Estate(FakeClock()))
     assert plans[0].name == "state"
-    assert [one.name for one in plans if one.last] == ["state"]
+    assert [one.name for one in plans if one.turn == 2] == ["state"]
 
 
 @pytest.mark.parametrize(

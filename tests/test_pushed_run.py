@@ -86,3 +86,22 @@ def test_a_job_that_pushes_has_mfu_and_counters_that_outlive_the_daemon(
     reached(again, 'train_steps_total{run="llama"}', "60")
     assert again.value('train_tokens_total{run="llama"}') == 60 * 800
     assert again.value('train_repeated_steps_total{run="llama"}') == 0
+
+
+def test_steps_that_were_answered_just_before_a_restart_are_counted(
+    start: Start,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    """The job does not send them again, so the daemon takes them in before it ends."""
+    file = tmp_path / "flopwatch.yaml"
+    config = CONFIG.format(folder=tmp_path)
+    file.write_text(config.replace("interval: 200ms, runs", "interval: 60s, runs"))
+    daemon = start("--config", str(file))
+    daemon.wait_for("/-/ready", lambda status, _: status == 200)
+    train(daemon, 1, 20)
+    assert daemon.stop()[0] == 0
+    file.write_text(config)
+    again = start("--config", str(file))
+    again.wait_for("/-/ready", lambda status, _: status == 200)
+    train(again, 21, 30)
+    reached(again, 'train_steps_total{run="llama"}', "30")

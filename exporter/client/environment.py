@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Place(NamedTuple):
@@ -31,6 +31,23 @@ def find_place(environment: Mapping[str, str]) -> Place:
         size = whole(environment.get(size_name))
         if rank is not None and size is not None and rank < size:
             return Place(rank, size, whole(environment.get(local_name)))
+    return Place()
+
+
+_HALF_THERE = (AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+"""What a module raises that is of another version, or not imported to its end."""
+
+
+def find_group(modules: Mapping[str, Any]) -> Place:
+    """Return what `torch.distributed` knows where a script has set it up: processes that a script
+    starts itself (`torch.multiprocessing.spawn`) have nothing in their environment.
+    """
+    try:
+        group = modules["torch.distributed"]
+        if group.is_available() and group.is_initialized():
+            return Place(int(group.get_rank()), int(group.get_world_size()))
+    except _HALF_THERE:
+        return Place()
     return Place()
 
 

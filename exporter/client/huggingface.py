@@ -11,6 +11,7 @@ step at which the Trainer logs them anyway; nothing more is asked of the GPU. To
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -122,7 +123,7 @@ def _facts(args: Any, state: Any, model: Any) -> dict[str, Any]:
     """Return what the Trainer's arguments say of a run."""
     several = args.world_size > 1
     facts: dict[str, Any] = {
-        "name": getattr(args, "run_name", None) or Path(args.output_dir or "run").name,
+        "name": _name(args),
         "rank": args.process_index if several else None,
         "world_size": args.world_size,
         "framework": "transformers",
@@ -136,6 +137,15 @@ def _facts(args: Any, state: Any, model: Any) -> dict[str, Any]:
     if model is not None:
         facts.update(_of_model(model))
     return facts
+
+
+def _name(args: Any) -> str:
+    """Return the run's name: as the environment says, as it was given, else that of its folder."""
+    given = getattr(args, "run_name", None)
+    if given == args.output_dir:  # so Transformers before 5 fills it in
+        given = None
+    folder = Path(args.output_dir or "run").name
+    return str(os.environ.get("FLOPWATCH_RUN") or given or folder)
 
 
 def _of_model(model: Any) -> dict[str, Any]:

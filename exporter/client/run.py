@@ -27,7 +27,7 @@ from types import TracebackType
 from typing import Any, Callable, NamedTuple
 
 from .address import from_environment
-from .environment import find_gpu, find_place, whole
+from .environment import find_gpu, find_group, find_place, whole
 from .sender import Record, Sender, log
 
 PHASES = frozenset((
@@ -195,8 +195,9 @@ class Run:
     """A training run, or one rank of it.
 
     `name` is the run's, the same over restarts and on all ranks (default: `$FLOPWATCH_RUN`,
-    `$SLURM_JOB_NAME`, else "run"). `rank` and `world_size` come from torchrun, Slurm or MPI unless
-    they are given. `step` is the number of the last step that was done before (of a checkpoint).
+    `$SLURM_JOB_NAME`, else "run"). `rank` and `world_size` come from torchrun, Slurm or MPI, else
+    from a process group that exists, unless they are given.
+    `step` is the number of the last step that was done before (of a checkpoint).
     `scope` is "run" if tokens and samples are those of all ranks, told by rank 0, or "rank" if each
     rank tells its own. `reports` says whether this rank tells what is the run's (default: rank 0).
     `gpu` is the index of the GPU on this node, `submitted` when the job was queued, in Unix seconds
@@ -249,6 +250,8 @@ class Run:
     ) -> None:
         rank, world_size, scope, reports, gpu, submitted = wanted
         place = find_place(os.environ)
+        if place.rank is None:
+            place = find_group(sys.modules)
         self._rank = place.rank if rank is None else rank
         self._scope = scope
         self._reports = self._rank in (None, 0) if reports is None else reports

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -159,6 +160,7 @@ class _Known:
     sums: dict[str, float] = field(default_factory=dict)
     restarts: int = 0
     facts: Facts | None = None
+    request: bytes = b""
 
 
 class Memory:
@@ -190,29 +192,41 @@ def decode_json(body: bytes, memory: Memory | None = None) -> list[Record]:
         document = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise Malformed(f"not JSON: {error}") from None
-    return _records(_from_json(document), memory if memory is not None else Memory())
+    return _records(_from_json(document), memory if memory is not None else Memory(), body)
 
 
 def decode_protobuf(body: bytes, memory: Memory | None = None) -> list[Record]:
     """Return what a request in protobuf tells of runs. Raises `Malformed`."""
-    return _records(_from_protobuf(body), memory if memory is not None else Memory())
+    return _records(_from_protobuf(body), memory if memory is not None else Memory(), body)
 
 
-def _records(resources: Iterable[Resource], memory: Memory) -> list[Record]:
+def _records(resources: Iterable[Resource], memory: Memory, body: bytes) -> list[Record]:
     found = list(resources)
     if sum(len(metric.points) for one in found for metric in one.metrics) > _MOST_POINTS:
         raise Malformed(f"more than {_MOST_POINTS} data points")
-    return [record for one in found for record in _told(one, memory)]
+    request = hashlib.blake2b(body, digest_size=16).digest()
+    fresh: set[int] = set()
+    return [record for one in found for record in _told(one, memory, request, fresh)]
 
 
-def _told(resource: Resource, memory: Memory) -> Iterator[Record]:
-    """Yield facts and steps of one resource; nothing where no metric is known here."""
+def _told(resource: Resource, memory: Memory, request: bytes, fresh: set[int]) -> Iterator[Record]:
+    """Yield facts and steps of one resource; nothing where no metric is known here.
+
+    Nothing, too, if the last request of the same process was this one, times and all: an exporter
+    that got no answer sends it again, and a difference must count once. `fresh` are those that this
+    request has told of already.
+    """
     metrics = [metric for metric in resource.metrics if metric.name in METRICS]
     if not metrics:
         return
     attributes = resource.attributes
     run = _text(attributes, _RUN) or "otlp"
     known = memory.of(run, _number(attributes, _RANK), _text(attributes, _ATTEMPT))
+    timed = any(point.wall is not None for one in metrics for point in one.points)
+    if timed and known.request == request and id(known) not in fresh:
+        return
+    known.request = request
+    fresh.add(id(known))
     facts = _facts(run, attributes, megatron=metrics[0].name.startswith("megatron."))
     if facts not in (known.facts, Facts(run=run)):
         known.facts = facts

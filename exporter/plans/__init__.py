@@ -90,7 +90,7 @@ def _state_plan(settings: Settings, directory: Path, estate: Estate) -> Plan:
             # A little less: what is remembered comes on its own beat.
             every=every * 0.9, boot=this_boot(),
         ),
-        last=True,
+        turn=2,
     )  # fmt: skip
 
 

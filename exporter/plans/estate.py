@@ -103,7 +103,8 @@ class Estate:
 class Plan:
     """A source that the settings ask for. Equal fingerprints: nothing about it has changed.
 
-    At the end of the daemon one that is `last` ends after all others.
+    At the end of the daemon those of a later `turn` end after the others: what takes in what
+    readers told to the end, and after that what writes down all that is remembered.
     """
 
     name: str
@@ -111,7 +112,7 @@ class Plan:
     schedule: Schedule
     fingerprint: str
     make: Callable[[], Source]
-    last: bool = False
+    turn: int = 0
 
 
 Planner = Callable[[Settings, Estate], list[Plan]]

@@ -35,7 +35,8 @@ class DerivedSource:
     `memories` keeps what the derivation remembers, by name: a successor goes on where this one
     leaves off. It is put there at the end, and before that every `keep_every` seconds. `recall` is
     called before the first round, to bring what an earlier process has left; what it raises is told
-    and costs nothing but that.
+    and costs nothing but that. With `last_round` it derives once more at its end: what was told
+    since the last round is told to nobody again.
 
         gpu_peak_flops{gpu="0",uuid="GPU-5a1c...",precision="bf16"} 989400000000000
     """
@@ -49,6 +50,7 @@ class DerivedSource:
         memories: MutableMapping[str, Any] | None = None,
         recall: Callable[[], None] = lambda: None,
         keep_every: float = math.inf,
+        last_round: bool = False,
     ) -> None:
         self.name = f"derive:{derivation.name}"
         self.group = derivation.group
@@ -65,6 +67,7 @@ class DerivedSource:
         self._memories = {} if memories is None else memories
         self._recall = recall
         self._keep_every = keep_every
+        self._last_round = last_round
         self._round: float | None = None
         self._kept = 0.0
 
@@ -118,4 +121,8 @@ class DerivedSource:
 
     def close(self) -> None:
         """Leave what is remembered to the successor."""
-        self._keep(final=True)
+        try:
+            if self._last_round and self._round is not None:
+                self.read()
+        finally:
+            self._keep(final=True)

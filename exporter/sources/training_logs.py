@@ -98,6 +98,7 @@ class _Run:
     skipped: int = 0
     facts: Facts | None = None
     used: float = 0.0
+    folders: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -115,6 +116,7 @@ class _Followed:
     changed: float = 0.0
     unnumbered: bool = False
     lines: int = 0
+    folder: str = ""
 
 
 class TrainingLogsSource:
@@ -296,6 +298,8 @@ class TrainingLogsSource:
             one = _Followed(
                 name, tail, LogStream(parser, family=watched.family), watched.certain, changed=now
             )
+            if watched.run is None and pod_of(path) is None:
+                one.folder = path.rpartition("/")[0]
             self._place(one, path, watched, first=first)
         except OSError as error:
             tail.close()
@@ -408,6 +412,8 @@ class TrainingLogsSource:
         run.used = now
         self._blame(one)
         stepped = any(isinstance(record, Step) for record in records)
+        if stepped and one.folder:
+            self._expect_alone(one, run, now)
         if one.catching_up:
             records = _where_it_stands(records)
         elif one.live:
@@ -441,6 +447,22 @@ class TrainingLogsSource:
                 self._items.append(Fault(
                     one.tail.path, "malformed", f"before byte {one.stream.position}: {error}"
                 ))  # fmt: skip
+
+    def _expect_alone(self, one: _Followed, run: _Run, now: float) -> None:
+        """Tell it where files of one name in several folders, which nobody named, tell of steps.
+
+        They may be of one job (a folder for each rank), or of several, which are then one run.
+        """
+        run.folders[one.folder] = now
+        if len(run.folders) > _RUNS:
+            del run.folders[min(run.folders, key=run.folders.__getitem__)]
+        lately = [folder for folder, when in run.folders.items() if now - when < _RETELL]
+        if len(lately) > 1:
+            self._items.append(Fault(
+                one.tail.path, "malformed",
+                f"logs of this name in {len(lately)} folders are taken for one run"
+                f" ({one.run}): if they are of several jobs, state run: '{{folder}}', else a name",
+            ))  # fmt: skip
 
     def _blame(self, one: _Followed) -> None:
         """Tell what of a file could not be taken."""

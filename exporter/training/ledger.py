@@ -31,6 +31,10 @@ KEPT_MOMENTS = 256
 KEPT_ATTEMPTS = 8
 FORGOTTEN = 7200.0
 """Seconds after which a run of which nothing is told any more is dropped."""
+OVER = 300.0
+"""Seconds after its end from which on a run makes room for another, where there is none."""
+SILENT = 1800.0
+"""Seconds of silence after which one does of which no end was told."""
 
 
 class Told(NamedTuple):
@@ -232,10 +236,21 @@ class TrainingLedger:
         run = self._runs.get(name)
         if run is None:
             self._forget(now)
-            if len(self._runs) >= self._max_runs:
+            if len(self._runs) >= self._max_runs and not self._make_room(now):
                 return None
             run = self._runs[name] = TrackedRun(name, now, now)
         return run
+
+    def _make_room(self, now: float) -> bool:
+        """Drop the run of which nothing was told for longest, if it is over; tell whether it was.
+
+        A search over hyper-parameters has dozens of short runs in an hour.
+        """
+        over = [run for run in self._runs.values() if now - run.told > _kept_for(run)]
+        if not over:
+            return False
+        del self._runs[min(over, key=lambda run: run.told).name]
+        return True
 
     def _forget(self, now: float) -> None:
         for name in [name for name, run in self._runs.items() if now - run.told > FORGOTTEN]:
@@ -245,6 +260,12 @@ class TrainingLedger:
         key = reader, reason
         self._refused[key] = self._refused.get(key, 0) + number
         return False
+
+
+def _kept_for(run: TrackedRun) -> float:
+    """Return the seconds of silence for which a run keeps its place."""
+    last = run.moments[-1][1].kind if run.moments else ""
+    return OVER if last in {"ended", "failed"} else SILENT
 
 
 def _merged(former: Facts, later: Facts, *, joins: bool) -> Facts:

@@ -63,6 +63,25 @@ ARGUMENTS = Bag(
 )  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("given", "environment", "name"),
+    [
+        (None, "", "tiny"),
+        ("llama", "", "llama"),
+        ("./out/tiny", "", "tiny"),
+        ("llama", "llama-70b", "llama-70b"),
+    ],
+)
+def test_a_trainers_run_is_called_as_its_files_and_its_ranks_are(
+    huggingface: Any, given: str | None, environment: str, name: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Transformers before 5 gives it its folder's whole path; FLOPWATCH_RUN goes before all."""
+    monkeypatch.setenv("FLOPWATCH_RUN", environment)
+    arguments = Bag(run_name=given, output_dir="./out/tiny")
+    assert huggingface._name(arguments) == name
+
+
 def test_the_trainer_of_hugging_face(
     huggingface: Any, listener: Listener, hand: Hand, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -377,6 +377,48 @@ def test_of_a_configuration_what_json_cannot_hold_is_left_out(listener: Listener
 # ---------------------------------------------------------------- where and who
 
 
+class _Group:
+    """As `torch.distributed` looks in a process that `torch.multiprocessing.spawn` has made."""
+
+    def __init__(self, *, ready: bool) -> None:
+        self.ready = ready
+
+    def is_available(self) -> bool:
+        return True
+
+    def is_initialized(self) -> bool:
+        return self.ready
+
+    def get_rank(self) -> int:
+        return 3
+
+    def get_world_size(self) -> int:
+        return 8
+
+
+def test_ranks_that_a_script_has_spawned_itself_do_not_each_speak_for_the_run(
+    listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is in their environment; eight of them counted each step eight times."""
+    monkeypatch.setitem(sys.modules, "torch.distributed", _Group(ready=True))  # type: ignore[arg-type]
+    run = Run("llama", url=listener.url)
+    with run.step(tokens=100):
+        pass
+    finish(run)
+    (step,) = listener.of(Step)
+    assert (step.rank, step.tokens) == (3, None)
+    assert listener.of(Facts)[0].world_size == 8
+
+
+@pytest.mark.parametrize("group", [None, object(), _Group(ready=False)])
+def test_without_a_process_group_no_rank_is_made_up(
+    group: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be of another version, or not be set up yet."""
+    monkeypatch.setitem(sys.modules, "torch.distributed", group)  # type: ignore[arg-type]
+    assert env.find_group(sys.modules) == env.Place()
+
+
 @pytest.mark.parametrize(
     ("environment", "place"),
     [

@@ -83,6 +83,29 @@ class Lab:
         return self.said["train_runs_started_total",], self.said["train_runs_failed_total",]
 
 
+@pytest.mark.parametrize(("world", "rank"), [(1, None), (1, 0), (8, 0)])
+def test_a_start_counts_though_the_size_was_told_before_the_first_step(
+    world: int, rank: int | None
+) -> None:
+    """A script says how many ranks there are, and that it starts; its first step takes a while."""
+    lab = Lab()
+    lab.ledger.tell("push", [Facts(run=RUN, world_size=world)], 1000)
+    lab.moment("started", 1000, rank=rank)
+    lab.round(1005)
+    lab.steps(range(1, 4), 1100, rank=rank)
+    lab.round(1110)
+    assert lab.totals == (1, 0)
+
+
+def test_the_start_of_another_node_s_rank_counts_there() -> None:
+    """Rank 8 of 16 is here; that the run started is for the node of rank 0 to count."""
+    lab = Lab()
+    lab.ledger.tell("push", [Facts(run=RUN, world_size=16)], 1000)
+    lab.moment("started", 1000, rank=8)
+    lab.round(1005)
+    assert lab.totals == (0, 0)
+
+
 def test_a_run_starts_steps_and_ends() -> None:
     """From submission to the first step: 300 s."""
     lab = Lab()

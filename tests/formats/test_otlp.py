@@ -48,6 +48,21 @@ def test_the_reports_of_megatron_become_steps(kind: str) -> None:
     assert third.wall is not None
 
 
+def report(at: int, sums: float) -> bytes:
+    """A report of one step, as an exporter sends it that is set to differences."""
+    point = {"count": "1", "sum": sums, "timeUnixNano": str(at)}
+    histogram = {"aggregationTemporality": 1, "dataPoints": [point]}
+    metric = {"name": "megatron.training.step_duration_ms", "histogram": histogram}
+    return json.dumps({"resourceMetrics": [{"scopeMetrics": [{"metrics": [metric]}]}]}).encode()
+
+
+def test_an_export_that_is_sent_again_after_a_lost_answer_counts_once() -> None:
+    """Differences have no number of a step: each time that one came it was another step."""
+    memory = Memory()
+    told = [decode_json(report(at, 2000.0), memory) for at in (1, 2, 2, 3)]
+    assert [[step.step for step in steps(one)] for one in told] == [[1], [2], [], [3]]
+
+
 @pytest.mark.parametrize("kind", ["pb", "json"])
 def test_the_resource_of_megatron_becomes_facts_once(kind: str) -> None:
     """What stays the same is told with the first export and not again."""

@@ -8,6 +8,7 @@ import math
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -1013,3 +1014,12 @@ def test_what_a_real_bar_and_a_real_print_leave_in_a_log(tmp_path: Path) -> None
     assert [(s.step, s.loss) for s in found] == [(n, 7.0 - n / 10) for n in range(10, 61, 10)]
     assert [s.steps for s in found] == [1, 10, 10, 10, 10, 10]
     assert log.flaws == []
+
+
+@pytest.mark.parametrize("line", [r"{'loss': 2.5, 'note': '\d'}", "{'loss': 2.5, 'eta': 3if 1}"])
+def test_what_looks_like_odd_code_in_a_log_is_no_warning_of_the_daemon(line: str) -> None:
+    """The compiler's SyntaxWarning went to standard error, once for each such line."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        read_line(line)
+    assert not told

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
+
 from exporter import catalogue as c
 from exporter.board import Board, Slot
 from exporter.derive import Derivation, Memory, hardware
@@ -187,6 +189,28 @@ def test_a_successor_goes_on_after_a_reload() -> None:
     assert memories["derive:busy"].final is False  # from now on more is told
     second.close()
     assert memories["derive:busy"] == Remembered(3, 107.0, True)
+
+
+def test_what_was_told_since_the_last_round_is_known_to_the_successor() -> None:
+    """Steps that a job pushed in the last seconds were answered: none comes again."""
+    clock, memories = FakeClock(100.0), dict[str, Any]()
+    _, source = kept_by(clock, memories, last_round=True)
+    source.read()
+    clock.advance(4)
+    source.close()
+    assert memories["derive:busy"] == Remembered(2, 104.0, True)
+
+
+def test_a_last_round_that_fails_leaves_what_was_known_before() -> None:
+    """The daemon ends all the same."""
+    clock, memories = FakeClock(100.0), dict[str, Any]()
+    counts, source = kept_by(clock, memories, last_round=True)
+    source.read()
+    source._view = lambda now: View(1 / 0, ())  # type: ignore[arg-type]
+    with pytest.raises(ZeroDivisionError):
+        source.close()
+    assert memories["derive:busy"] == Remembered(1, 100.0, True)
+    assert counts.rounds == 1
 
 
 def test_it_is_kept_every_so_often_for_those_who_come_after_a_kill() -> None:

@@ -567,3 +567,34 @@ def test_a_job_that_writes_while_we_read(lab: Lab) -> None:
         lab.read()
     track = lab.track()
     assert (track.steps, track.last, track.attempt, track.duplicates) == (last, last, "", 0)
+
+
+def test_two_jobs_whose_logs_have_one_name_are_told_and_not_mixed_in_silence(
+    tmp_path: Path,
+) -> None:
+    """`/scratch/*/train.log`: two jobs became one run, `train`, of a thousand steps at once."""
+    lab = Lab(tmp_path)
+    lab.start(Watched("/logs/*/train.log"))
+    lab.read()
+    lab.write("a/train.log", titan(1))
+    lab.read()
+    assert not lab.faults
+    lab.write("a/train.log", titan(2))
+    lab.write("b/train.log", titan(1001))
+    lab.read()
+    (fault,) = {fault.detail for fault in lab.faults}
+    assert "in 2 folders are taken for one run (train)" in fault
+    assert "state run: '{folder}'" in fault
+
+
+@pytest.mark.parametrize("run", ["{folder}", "one"])
+def test_logs_of_one_name_whose_run_is_stated_are_no_fault(run: str, tmp_path: Path) -> None:
+    """With the folder's name they are two runs, with a plain name they are meant to be one."""
+    lab = Lab(tmp_path)
+    lab.start(Watched("/logs/*/train.log", run=run))
+    lab.read()
+    lab.write("a/train.log", titan(1))
+    lab.write("b/train.log", titan(1))
+    lab.read()
+    assert not lab.faults
+    assert lab.runs == ({"a", "b"} if run == "{folder}" else {"one"})

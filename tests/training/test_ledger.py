@@ -102,6 +102,31 @@ def test_runs_and_ranks_beyond_the_limit_are_counted_and_left_out() -> None:
     assert ledger.refused() == {("push", "runs"): 3, ("push", "ranks"): 4}
 
 
+def test_the_65th_short_job_of_an_hour_is_taken_since_the_first_have_ended() -> None:
+    """Each of a search's jobs takes a minute, and says that it has ended."""
+    ledger = TrainingLedger()
+    for n in range(80):
+        at = NOW + 60 * n
+        assert ledger.tell("push", [Step(run=f"trial-{n}", step=1)], at) == 1
+        ledger.tell("push", [Moment(run=f"trial-{n}", kind="ended", wall=at)], at + 50)
+    names = [run.name for run in ledger.runs(NOW + 80 * 60)]
+    assert len(names) == 64
+    assert names[0] == "trial-16"
+    assert not ledger.refused()
+
+
+def test_a_flood_of_names_takes_no_place_from_runs_that_go_on() -> None:
+    """Nor from one that has been silent for a quarter of an hour: its evaluation takes long."""
+    ledger = TrainingLedger(max_runs=2)
+    ledger.tell("push", [Step(run="a", step=1)], NOW)
+    ledger.tell("push", [Step(run="b", step=1)], NOW + 900)
+    for n in range(10):
+        assert ledger.tell("push", [Step(run=f"junk-{n}", step=1)], NOW + 900) == 0
+    assert [run.name for run in ledger.runs(NOW + 900)] == ["a", "b"]
+    assert ledger.tell("push", [Step(run="c", step=1)], NOW + 1801) == 1
+    assert [run.name for run in ledger.runs(NOW + 1801)] == ["b", "c"]
+
+
 def test_a_run_of_which_nothing_is_told_any_more_is_forgotten() -> None:
     """Runs come and go; their series must not stay."""
     ledger = TrainingLedger()

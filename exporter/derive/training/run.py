@@ -95,7 +95,12 @@ class Run:
             teller.factor = self._factor(teller)
         here = _present(self.tellers)
         gone = {one.rank for one in self.tellers} - {one.rank for one in here}
-        known = [*(self.facts.local_ranks or ()), *(rank for _, rank in self.tracked.tracks)]
+        pushed = (moment.rank for who, moment in self.tracked.moments if who == "push")
+        known = [
+            *(self.facts.local_ranks or ()),
+            *(rank for _, rank in self.tracked.tracks),
+            *pushed,
+        ]
         self.local_ranks = frozenset(rank for rank in known if rank is not None) - gone
 
     def _learn(self, told: Mapping[str, Facts]) -> None:
@@ -157,7 +162,7 @@ class Run:
             return self.stated.reporter
         if not any(teller.factor is not None for teller in self.tellers):
             # Steps are the same for all ranks; the first one's node tells of them.
-            return self.world_size is None or 0 in self.local_ranks
+            return self.world_size in (None, 1) or 0 in self.local_ranks
         local, world = self.local_ranks, self.world_size
         told = [one for one in self.tellers if one.tells_of_run and one.reader in _AT_ONCE]
         if told:  # whoever speaks for the run speaks to one node; the others tell their own times

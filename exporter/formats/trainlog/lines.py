@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 import math
 import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -524,7 +525,10 @@ def _literal(text: str) -> dict[str, float]:
     if not 0 <= begin < end or end - begin > _LONGEST_LITERAL:
         return {}
     try:
-        plain = ast.literal_eval(_BARE.sub(r"'\1'", text[begin : end + 1]))
+        with warnings.catch_warnings():
+            # Of what a job prints as if it were code, the compiler would complain to our own log.
+            warnings.simplefilter("ignore")
+            plain = ast.literal_eval(_BARE.sub(r"'\1'", text[begin : end + 1]))
     except _UNREADABLE:
         return {}
     if not isinstance(plain, dict):

@@ -37,13 +37,14 @@ def runs_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
             products=accelerators(settings), own=[one.name for one in settings.accelerators],
             objectives=settings.training_sla,
         )  # fmt: skip
-        return DerivedSource(derivation, estate.board.view, clock, **kept)
+        return DerivedSource(derivation, estate.board.view, clock, last_round=True, **kept)
 
     yield Plan(
         "derive:training", c.TRAINING, schedule,
         f"{told!r} {statements!r} {settings.accelerators!r} {settings.training_sla!r}"
         f" {settings.state_directory} {settings.state_interval}",
         make,
+        turn=1,
     )  # fmt: skip
 
 
