@@ -76,7 +76,7 @@ reload: {{watch: 0s}}
 sources:
   host: {{enabled: false}}
   network: {{enabled: false}}
-  serving: {{interval: 200ms}}
+  serving: {{interval: 200ms, refresh: 2s}}
   inference:
     interval: 200ms
     servers: [{{name: a, url: "{engine.origin}/metrics"}}]
@@ -209,7 +209,7 @@ def test_a_reload_forgets_nothing(
     daemon.process.send_signal(signal.SIGHUP)
     daemon.wait_for("/metrics", lambda _, text: values(text).get(loaded) != at)
     last = before[EVENTS]
-    until = time.monotonic() + 6  # objectives are judged each five seconds
+    until = time.monotonic() + 6  # objectives are judged each two seconds
     while time.monotonic() < until:
         now = values(daemon.get("/metrics")[1])
         # between the end of one and the start of the other there may be none: never a smaller one
