@@ -57,9 +57,9 @@ from exporter.config.training import (
 )
 from exporter.config.values import (
     HOST_NAME,
+    AbsolutePath,
     ConfigError,
     Duration,
-    PathText,
     Rate,
     Section,
     as_list,
@@ -158,14 +158,14 @@ class Settings(Section):
 
     listen: str = ":9810"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    root: PathText = "/"
+    root: AbsolutePath = "/"
     gzip_level: int = Field(default=1, ge=1, le=9)
     reload: ReloadSettings = ReloadSettings()
     release: Duration = Field(default="60s", ge=1, le=86400)  # type: ignore[assignment]
     compat: Annotated[
         tuple[Literal["dcgm", "dcgm-4.9", "nvidia_smi"], ...], BeforeValidator(as_list)
     ] = ()
-    state_directory: PathText | None = None
+    state_directory: AbsolutePath | None = None
     state_interval: Duration = Field(default="60s", ge=1, le=3600)  # type: ignore[assignment]
     push: PushSettings = PushSettings()
     sources: SourcesSettings = SourcesSettings()
@@ -202,13 +202,6 @@ class Settings(Section):
     @classmethod
     def _is_address(cls, value: str) -> str:
         address(value)
-        return value
-
-    @field_validator("root", "state_directory")
-    @classmethod
-    def _is_absolute(cls, value: str | None) -> str | None:
-        if value is not None and not value.startswith("/"):
-            raise ValueError("an absolute path is wanted")
         return value
 
 

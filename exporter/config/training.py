@@ -14,12 +14,14 @@ from pydantic import (
 )
 
 from exporter.config.values import (
+    AbsolutePath,
     Detected,
     Duration,
     Gpu,
     Name,
     PathText,
     Rated,
+    RunName,
     Section,
     Size,
     Switch,
@@ -183,25 +185,14 @@ class LogsSettings(Timed):
         return {"files": document} if isinstance(document, list | tuple) else document
 
 
-RunName = Annotated[str, Field(min_length=1, max_length=128)]
-"""What a training run is called."""
-
-
 class TrainingFilesSettings(Rated):
     """A directory in which training jobs leave what they write for other tools."""
 
-    path: PathText
+    path: AbsolutePath
     kind: Literal["auto", "tensorboard", "trainer_state", "mlflow", "wandb", "textfile"] = "auto"
     run: RunName | None = None
     name: Name | None = None
     enabled: bool = True
-
-    @field_validator("path")
-    @classmethod
-    def _is_absolute(cls, value: str) -> str:
-        if not value.startswith("/"):
-            raise ValueError("an absolute path is wanted")
-        return value
 
 
 class TrainingPageSettings(Section):
@@ -263,23 +254,9 @@ class RanksSettings(Detected):
 class DirectorySettings(Section):
     """A directory into which files are dropped, and the run that they belong to."""
 
-    path: PathText
+    path: AbsolutePath
     run: RunName | None = None
     ignore: Annotated[tuple[str, ...], BeforeValidator(as_list)] = ()
-
-    @field_validator("path")
-    @classmethod
-    def _is_absolute(cls, value: str) -> str:
-        if not value.startswith("/"):
-            raise ValueError("an absolute path is wanted")
-        return value
-
-    @field_validator("run")
-    @classmethod
-    def _is_printable(cls, value: str | None) -> str | None:
-        if value is not None and not value.isprintable():
-            raise ValueError("a name of printable characters is wanted")
-        return value
 
 
 class _Watched(Rated):

@@ -138,6 +138,26 @@ def as_list_or_none(value: object) -> object:
 PathText = Annotated[str, AfterValidator(as_path)]
 """A path that the system can be asked for; whether it is there is another matter."""
 
+
+def _absolute(value: str) -> str:
+    if not value.startswith("/"):
+        raise ValueError("an absolute path is wanted")
+    return value
+
+
+AbsolutePath = Annotated[PathText, AfterValidator(_absolute)]
+"""A path that means the same from wherever the daemon is started."""
+
+
+def _printable(value: str) -> str:
+    if not value.isprintable():
+        raise ValueError("a name of printable characters is wanted")
+    return value
+
+
+RunName = Annotated[str, Field(min_length=1, max_length=128), AfterValidator(_printable)]
+"""What a training run is called, such that the ledger takes it."""
+
 Name = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9._:-]+$")]
 
 
