@@ -15,15 +15,20 @@ from collections.abc import Mapping
 
 from exporter.samples import Metric
 
+COST = "cost"
 DIAGNOSIS = "diagnosis"
 EXPORTER = "exporter"
+FABRIC = "fabric"
 GPU = "gpu"
 HOST = "host"
 NCCL = "nccl"
 NIC = "nic"
+NIC_RAW = "nic_raw"
 PROFILE = "profile"
 SERVING = "serving"
 SLA = "sla"
+SPOT = "spot"
+TOPOLOGY = "topology"
 TRAINING = "training"
 XID = "xid"
 
@@ -685,6 +690,19 @@ NIC_SATURATED = Metric(
     " clears it, so its rate of 0 means nothing. Absent otherwise.",
     ("device", "port", "counter"), NIC,
 )  # fmt: skip
+
+# ---------------------------------------------------------------- nic: what ethtool tells
+
+# ---------------------------------------------------------------- topology: who is near whom
+
+TOPOLOGY_GPU_BEST_NIC_INFO = Metric(
+    "topology_gpu_best_nic_info", "info",
+    "The compute NIC that is nearest to a GPU: how far it is (PIX, PXB, PHB, NODE, SYS), and the"
+    " rail that it is on.",
+    ("gpu", "uuid", "device", "distance", "rail"), TOPOLOGY, stability="experimental",
+)  # fmt: skip
+
+# ---------------------------------------------------------------- fabric: use, balance, settings
 
 # ---------------------------------------------------------------- serving: inference servers
 # Names of the user's specification to the letter where it has them (llm_ttft_seconds,
@@ -1845,6 +1863,17 @@ NCCL_FILES_TOTAL = Metric(
     "nccl_files_total", "counter",
     "Files of tests that were dealt with: read, failed.",
     ("outcome",), NCCL, stability="experimental",
+)  # fmt: skip
+
+# ---------------------------------------------------------------- cost: dollars
+
+# ---------------------------------------------------------------- spot: notices, the instance
+
+SPOT_INSTANCE_INFO = Metric(
+    "spot_instance_info", "info",
+    "The cloud instance that this node is: provider (aws, gcp, azure, alibaba, tencent, oci),"
+    " lifecycle (on_demand, spot, reserved; empty: not known), type and zone.",
+    ("provider", "lifecycle", "instance_type", "zone"), SPOT, stability="experimental",
 )  # fmt: skip
 
 # ---------------------------------------------------------------- diagnosis: what the numbers mean

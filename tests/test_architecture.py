@@ -133,7 +133,16 @@ ROOMS = {
     ),
     # Commands that look at pages; they say what is to be printed.
     "commands": Room(
-        ("samples", "clock", "config", "fetch", "formats.*", "derive.*", "commands.*")
+        (
+            "samples",
+            "clock",
+            "config",
+            "fetch",
+            "formats.*",
+            "derive.*",
+            "reference.*",
+            "commands.*",
+        )
     ),
     "app": Room(
         (

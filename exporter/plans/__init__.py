@@ -13,7 +13,9 @@ from typing import Any
 from exporter import catalogue as c
 from exporter.config import ConfigError, Settings
 from exporter.plans.estate import STATE_DEADLINE, Estate, Plan, Planner, Roster
+from exporter.plans.fabric import fabric_plans
 from exporter.plans.gpus import gpu_plans
+from exporter.plans.money import money_plans
 from exporter.plans.serving import expects_servers, inference_plans, serving_plan
 from exporter.plans.training import training_plans
 from exporter.runner import Schedule
@@ -70,6 +72,8 @@ def _plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
     ):
         yield serving_plan(settings, estate)
     yield from training_plans(settings, estate)
+    yield from fabric_plans(settings, estate)
+    yield from money_plans(settings, estate)
 
 
 def _forget(estate: Estate) -> None:

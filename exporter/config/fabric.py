@@ -1,0 +1,1 @@
+"""Settings of what is told of the fabric beside the counters of its ports."""

@@ -1,0 +1,1 @@
+"""Settings of prices, and of the notices of clouds."""

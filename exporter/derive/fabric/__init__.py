@@ -1,0 +1,1 @@
+"""What follows from the counters of ports and from how they are wired."""

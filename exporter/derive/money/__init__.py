@@ -1,0 +1,1 @@
+"""What GPUs cost: pure functions of prices, hours and work."""

@@ -1,0 +1,17 @@
+"""Plans for what is told of the node's fabric beside the counters of its ports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from exporter.config import Settings
+from exporter.plans.estate import Estate, Plan
+
+
+def fabric_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
+    """Yield what reads drivers' own counters and the topology, and what is derived of them.
+
+    Raises `ConfigError`.
+    """
+    del settings, estate
+    yield from ()
