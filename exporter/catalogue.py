@@ -1875,6 +1875,63 @@ SPOT_INSTANCE_INFO = Metric(
     " lifecycle (on_demand, spot, reserved; empty: not known), type and zone.",
     ("provider", "lifecycle", "instance_type", "zone"), SPOT, stability="experimental",
 )  # fmt: skip
+_CLOUD = ("provider",)
+SPOT_NOTICE_SUPPORTED = Metric(
+    "spot_notice_supported", "gauge",
+    "1 if the provider's metadata service announces interruptions; 0: it documents nothing of the"
+    " kind (oci).",
+    _CLOUD, SPOT, stability="experimental",
+)  # fmt: skip
+SPOT_INTERRUPTION_NOTICE = Metric(
+    "spot_interruption_notice", "gauge",
+    "1 from when the cloud announces that it takes this node away until the node is gone, 0 while"
+    " it has just said that nothing is announced; absent while that is not known.",
+    _CLOUD, SPOT, stability="experimental",
+)  # fmt: skip
+SPOT_INTERRUPTION_DEADLINE_TIMESTAMP_SECONDS = Metric(
+    "spot_interruption_deadline_timestamp_seconds", "gauge",
+    "When the node is taken away, in Unix seconds; action: terminate, stop, hibernate. Absent"
+    " where the cloud gives no time (gcp).",
+    ("provider", "action"), SPOT, "seconds", "experimental",
+)  # fmt: skip
+SPOT_NOTICE_LEAD_SECONDS = Metric(
+    "spot_notice_lead_seconds", "gauge",
+    "From when the present announcement was first seen until its deadline: what a checkpoint has.",
+    _CLOUD, SPOT, "seconds", "experimental",
+)  # fmt: skip
+SPOT_REBALANCE_NOTICE = Metric(
+    "spot_rebalance_notice", "gauge",
+    "1 once the cloud has said that an interruption has become likely (aws), 0 while it has not.",
+    _CLOUD, SPOT, stability="experimental",
+)  # fmt: skip
+SPOT_MAINTENANCE_NOTICE = Metric(
+    "spot_maintenance_notice", "gauge",
+    "1 while work on the node or its host is announced, 0 while none is.",
+    _CLOUD, SPOT, stability="experimental",
+)  # fmt: skip
+SPOT_MAINTENANCE_DEADLINE_TIMESTAMP_SECONDS = Metric(
+    "spot_maintenance_deadline_timestamp_seconds", "gauge",
+    "When the earliest announced work of a kind begins, in Unix seconds; action: reboot, stop,"
+    " retire, maintenance, migrate, terminate, freeze, redeploy.",
+    ("provider", "action"), SPOT, "seconds", "experimental",
+)  # fmt: skip
+SPOT_POLLS_TOTAL = Metric(
+    "spot_polls_total", "counter",
+    "Questions to the metadata service by result: none and notice are answers; unauthorized,"
+    " forbidden, throttled, timeout, token_timeout (a connection, but never a token: the hop"
+    " limit), unreachable, redirected, server_error, malformed are not.",
+    ("provider", "result"), SPOT, stability="experimental",
+)  # fmt: skip
+SPOT_LAST_SUCCESS_TIMESTAMP_SECONDS = Metric(
+    "spot_last_success_timestamp_seconds", "gauge",
+    "When the metadata service last answered a question about announcements, in Unix seconds.",
+    _CLOUD, SPOT, "seconds", "experimental",
+)  # fmt: skip
+SPOT_INTERRUPTIONS_TOTAL = Metric(
+    "spot_interruptions_total", "counter",
+    "Interruptions of this node that were announced; each counts once.",
+    _CLOUD, SPOT, stability="experimental",
+)  # fmt: skip
 
 # ---------------------------------------------------------------- diagnosis: what the numbers mean
 # `run` is a training run; empty: the GPUs of the node that no run and no inference server uses.

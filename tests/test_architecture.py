@@ -38,6 +38,9 @@ ROOMS = {
     "files": Room(),
     "tail": Room(),
     "fetch": Room(("samples", "clock")),
+    # What a cloud has announced for this machine, and how each cloud is asked.
+    "notices": Room(),
+    "clouds": Room(("samples", "clock", "fetch", "notices", "clouds.*")),
     "formats": Room(("samples",)),
     "reference": Room(("reference.*",)),
     # A guest in jobs: no room of ours but itself.
@@ -99,6 +102,7 @@ ROOMS = {
     "formats.trainpage": Room(("samples", "training.*", "formats.tags", "formats.exposition")),
     "formats.otlp": Room(("samples", "training.*", "formats.tags", "formats.protobuf")),
     "sources.push": Room((*SOURCE, "training.*")),
+    "sources.spot": Room((*SOURCE, "clouds.*", "notices")),
     "sinks": Room(("samples", "catalogue", "clock")),
     "board": Room(("samples",)),
     "runner": Room(("samples", "clock", "board")),

@@ -25,6 +25,7 @@ from pydantic import (
     model_validator,
 )
 
+from exporter.config.money import SpotSettings
 from exporter.config.node import (
     DcgmPageSettings,
     DcgmSettings,
@@ -118,6 +119,7 @@ class SourcesSettings(Section):
     logs: LogsSettings = LogsSettings()
     profiles: ProfilesSettings = ProfilesSettings()
     nccl: NcclSettings = NcclSettings()
+    spot: SpotSettings = SpotSettings()
     ranks: RanksSettings = RanksSettings()
     training_files: Annotated[tuple[TrainingFilesSettings, ...], BeforeValidator(as_list)] = ()
     training_pages: Annotated[tuple[TrainingPageSettings, ...], BeforeValidator(as_list)] = ()

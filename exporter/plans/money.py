@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from exporter.config import Settings
 from exporter.plans.estate import Estate, Plan
+from exporter.plans.spot import spot_plans
 
 
 def money_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
@@ -13,5 +14,4 @@ def money_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
 
     Raises `ConfigError`.
     """
-    del settings, estate
-    yield from ()
+    yield from spot_plans(settings, estate)
