@@ -2083,6 +2083,11 @@ FLOPWATCH_STATE_SAVED_TIMESTAMP_SECONDS = Metric(
     "When that file was last written, in Unix seconds.",
     (), EXPORTER, "seconds", "experimental",
 )  # fmt: skip
+FLOPWATCH_NOTIFICATIONS_TOTAL = Metric(
+    "flopwatch_notifications_total", "counter",
+    "Notices of the cloud that were passed on by receiver and result: sent (taken by it), failed.",
+    ("receiver", "result"), EXPORTER, stability="experimental",
+)  # fmt: skip
 PROCESS_CPU_SECONDS_TOTAL = Metric(
     "process_cpu_seconds_total", "counter", "CPU time of the daemon, user and system.",
     (), EXPORTER, "seconds",

@@ -113,6 +113,7 @@ def test_the_example_file_is_valid_and_shows_every_key() -> None:
     from exporter.config import (
         AcceleratorSettings,
         BaselineSettings,
+        ReceiverSettings,
         ServerSettings,
         TrainingFilesSettings,
         TrainingPageSettings,
@@ -120,8 +121,8 @@ def test_the_example_file_is_valid_and_shows_every_key() -> None:
     )
 
     listed = (
-        AcceleratorSettings, BaselineSettings, ServerSettings, TrainingFilesSettings,
-        TrainingPageSettings, TrainingRunSettings,
+        AcceleratorSettings, BaselineSettings, ReceiverSettings, ServerSettings,
+        TrainingFilesSettings, TrainingPageSettings, TrainingRunSettings,
     )  # fmt: skip
     known = keys(Settings).union(OPTIONS, *map(keys, listed))
     missing = {key for key in known if f"{key}:" not in text}

@@ -25,7 +25,7 @@ from pydantic import (
     model_validator,
 )
 
-from exporter.config.money import SpotSettings
+from exporter.config.money import NotifySettings, ReceiverSettings, SpotSettings
 from exporter.config.node import (
     DcgmPageSettings,
     DcgmSettings,
@@ -89,6 +89,7 @@ __all__ = [
     "LogSettings",
     "Precision",
     "ProfilesSettings",
+    "ReceiverSettings",
     "ServerSettings",
     "Settings",
     "TrainingFilesSettings",
@@ -171,6 +172,7 @@ class Settings(Section):
     state_interval: Duration = Field(default="60s", ge=1, le=3600)  # type: ignore[assignment]
     push: PushSettings = PushSettings()
     sources: SourcesSettings = SourcesSettings()
+    notify: NotifySettings = NotifySettings()
     diagnosis: DiagnosisSettings = DiagnosisSettings()
     training: TrainingSettings = TrainingSettings()
     accelerators: Annotated[tuple[AcceleratorSettings, ...], BeforeValidator(as_list)] = ()
@@ -340,6 +342,8 @@ _ENTRIES: dict[str, type[Section]] = {
     "runs": TrainingRunSettings,
     "training_files": TrainingFilesSettings,
     "training_pages": TrainingPageSettings,
+    "alertmanagers": ReceiverSettings,
+    "webhooks": ReceiverSettings,
 }
 """What the entries of a list are, by its key."""
 
