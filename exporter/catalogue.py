@@ -1658,6 +1658,21 @@ TRAIN_RUNS_FAILED_TOTAL = Metric(
     "Runs (and restarts of runs) that failed on this node.",
     (), TRAINING, stability="experimental",
 )  # fmt: skip
+TRAIN_INTERRUPTIONS_TOTAL = Metric(
+    "train_interruptions_total", "counter",
+    "Times that the run was interrupted on this node and knew it beforehand: spot, maintenance.",
+    _RUN, TRAINING, stability="experimental",
+)  # fmt: skip
+TRAIN_INTERRUPTION_RECOVERIES_TOTAL = Metric(
+    "train_interruption_recoveries_total", "counter",
+    "Interruptions after which the run went on at this node, wherever it was interrupted.",
+    _RUN, TRAINING, stability="experimental",
+)  # fmt: skip
+TRAIN_INTERRUPTION_SECONDS_TOTAL = Metric(
+    "train_interruption_seconds_total", "counter",
+    "Time from interruptions until the first step after them, told where the run went on.",
+    _RUN, TRAINING, "seconds", "experimental",
+)  # fmt: skip
 TRAIN_RECORDS_REFUSED_TOTAL = Metric(
     "train_records_refused_total", "counter",
     "Records about runs that were not kept: nonsense, or beyond a limit.",

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -40,6 +44,7 @@ DMI = {
     "oci": {"sys_vendor": "QEMU", "chassis_asset_tag": "OracleCloud.com"},
 }
 
+ROOT = Path(__file__).parent.parent
 Launch = Callable[..., Daemon]
 
 
@@ -65,9 +70,11 @@ def launch(tmp_path: Path) -> Iterator[Launch]:
     }  # fmt: skip
     started: list[Daemon] = []
 
-    def run(spot: str, *, root: Path = tmp_path, more: str = "") -> Daemon:
-        file, port = tmp_path / "flopwatch.yaml", free_port()
-        file.write_text(CONFIG.format(root=root, folder=tmp_path, spot=spot) + more)
+    def run(spot: str, *, node: str = "node", more: str = "") -> Daemon:
+        file, port = tmp_path / f"{node}.yaml", free_port()
+        state = tmp_path / node
+        state.mkdir(exist_ok=True)
+        file.write_text(CONFIG.format(root=tmp_path, folder=state, spot=spot) + more)
         command = [sys.executable, "-m", "exporter", "run", "--listen", f"127.0.0.1:{port}"]
         started.append(Daemon([*command, "--config", str(file)], port, environment))
         return started[-1]
@@ -151,3 +158,126 @@ def test_a_service_that_hangs_holds_up_no_scrape(launch: Launch) -> None:
         assert "hop limit" in daemon.get("/api/v1/status")[1]
         code, seconds = daemon.stop()
         assert (code, seconds < 4) == (0, True)
+
+
+# ---------------------------------------------------------------- a job that is interrupted
+
+STEPS = 60
+TRAINING = """
+notify: {{file: {file}, interval: 100ms}}
+training: {{interval: 200ms}}
+training_sla: {{checkpoint_recovery_time: "{promise}"}}
+"""
+
+
+def final_weight(steps: int) -> int:
+    weight = 1
+    for step in range(1, steps + 1):
+        weight = (weight * 31 + step) % 1_000_003
+    return weight
+
+
+def train(folder: Path, daemon: Daemon, notices: Path) -> subprocess.Popen[bytes]:
+    environment = {
+        **os.environ, "FLOPWATCH_URL": f"http://127.0.0.1:{daemon.port}",
+        "FLOPWATCH_NOTICES": str(notices), "PYTHONPATH": str(ROOT),
+    }  # fmt: skip
+    command = [sys.executable, str(ROOT / "tests/spot_job.py"), str(folder), str(STEPS), "0.05"]
+    return subprocess.Popen(command, env=environment)
+
+
+def steps_in(log: Path) -> list[tuple[str, int, int]]:
+    """Return process, step and weight of each step in the job's log."""
+    lines = [line.split() for line in log.read_text().splitlines()]
+    return [(pid, int(rest[0]), int(rest[1])) for pid, word, *rest in lines if word == "step"]
+
+
+def reached(log: Path, step: int) -> bool:
+    return log.exists() and any(number >= step for _, number, _ in steps_in(log))
+
+
+@pytest.mark.parametrize(
+    ("promise", "elsewhere", "kept"),
+    [("< 2 minutes", False, 1), ("< 500 ms", False, 0), ("< 2 minutes", True, 1)],
+)
+def test_a_real_job_saves_leaves_and_goes_on_where_it_was(
+    launch: Launch, tmp_path: Path, promise: str, elsewhere: bool, kept: int
+) -> None:
+    """From the cloud's word to the resumed step: nothing lost, nothing twice, recovery timed.
+
+    Here, and at another node, whose daemon hears of the interruption from the job.
+    """
+    notices, log = tmp_path / "notices.json", tmp_path / "log"
+    more = TRAINING.format(file=notices, promise=promise)
+    with metadata("aws") as mock:
+        spot = f"provider: aws, endpoint: {mock.url}"
+        daemon = launch(spot, more=more)
+        daemon.wait_for("/metrics", has('spot_interruption_notice{provider="aws"} 0'))
+        job = train(tmp_path, daemon, notices)
+        until(lambda: reached(log, 5))
+        soon = datetime.fromtimestamp(time.time() + 120, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        mock.say(PATHS["aws"], f'{{"action":"terminate","time":"{soon}"}}')
+        assert job.wait(30) == 143
+        interrupted = time.time()
+        assert "left 11" in log.read_text()  # of two minutes, less the margin
+        saved = json.loads((tmp_path / "checkpoint.json").read_text())["step"]
+        assert saved == steps_in(log)[-1][1] < STEPS
+        daemon.wait_for("/metrics", has('train_interruptions_total{run="spot-run"} 1'))
+
+        if elsewhere:
+            with metadata("aws") as calm:
+                more = TRAINING.format(file=tmp_path / "other.json", promise=promise)
+                other = launch(f"provider: aws, endpoint: {calm.url}", node="other", more=more)
+                other.wait_for("/-/ready", ready)
+                went_on_at = finish(tmp_path, other, tmp_path / "other.json")
+                seconds = check_recovery(other, promise, kept)
+        else:
+            # The next run of this machine: the job knows that the notice is not meant for it.
+            gone = tmp_path / "nothing.json"
+            gone.write_text("{}")
+            went_on_at = finish(tmp_path, daemon, gone)
+            seconds = check_recovery(daemon, promise, kept)
+    assert seconds == pytest.approx(went_on_at - interrupted, abs=1.0)
+
+    done = steps_in(log)
+    assert [step for _, step, _ in done] == list(range(1, STEPS + 1))
+    assert done[saved - 1][0] != done[saved][0]  # another process, from the very next step
+    assert done[-1][2] == final_weight(STEPS)
+    assert not (tmp_path / "interrupted.json").exists()
+
+
+def finish(folder: Path, daemon: Daemon, notices: Path) -> float:
+    """Start the job again after a second and let it end; return when its first step ended."""
+    time.sleep(1.0)
+    before = len(steps_in(folder / "log"))
+    job = train(folder, daemon, notices)
+    until(lambda: len(steps_in(folder / "log")) > before)
+    first = time.time()
+    assert job.wait(60) == 0
+    return first
+
+
+def check_recovery(daemon: Daemon, promise: str, kept: int) -> float:
+    """Return the recovery that the daemon has timed, after a look at the promise."""
+    recoveries = 'train_interruption_recoveries_total{run="spot-run"} 1'
+    page = daemon.wait_for("/metrics", has(recoveries))
+    assert "\ntrain_runs_failed_total 0\n" in page
+    seconds = daemon.value('train_interruption_seconds_total{run="spot-run"}')
+    assert seconds is not None
+    assert daemon.value('train_recovery_seconds{run="spot-run"}') == seconds
+    limit = 120 if "minutes" in promise else 0.5
+    assert (seconds <= limit) == bool(kept)
+    found = re.search(
+        r'^sla_compliance_ratio\{[^}]*objective="checkpoint_recovery_time[^}]*window="1h"\} (\S+)$',
+        page, re.MULTILINE,
+    )  # fmt: skip
+    assert found is not None, page
+    assert float(found[1]) == kept
+    return seconds
+
+
+def until(true: Callable[[], bool]) -> None:
+    end = time.monotonic() + 30
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.02)
