@@ -108,7 +108,7 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument(
         "--scenario", metavar="NAME", default="default",
         help="what its training job goes through: default, data-stall, late-ranks, clock-cap,"
-        " straggler, checkpoints, case-study",
+        " straggler, checkpoints, spot-notice, case-study",
     )  # fmt: skip
 
     once = commands.add_parser("once", help="read everything once, print the page, exit")

@@ -129,7 +129,8 @@ class Faults(NamedTuple):
 
     `data` is waiting for the loader, `late` waiting in the collective for ranks of other nodes,
     `clock` a cap in megahertz on the job's GPUs, `straggler` one of the node's ranks, the work of
-    which takes `slower` times as long. A checkpoint is written each `checkpoint_steps`.
+    which takes `slower` times as long. A checkpoint is written each `checkpoint_steps`. `notice`
+    seconds after its beginning the cloud announces that it takes the node away.
     """
 
     data: float = 0.0
@@ -138,6 +139,7 @@ class Faults(NamedTuple):
     straggler: int | None = None
     slower: float = 1.2
     checkpoint_steps: int | None = None
+    notice: float | None = None
 
 
 class Scenario(NamedTuple):
@@ -440,6 +442,7 @@ SCENARIOS: Mapping[str, Scenario] = {
     "clock-cap": _DEFAULT._replace(faults=Faults(clock=1005)),
     "straggler": _DEFAULT._replace(faults=Faults(straggler=1, slower=1.4)),
     "checkpoints": _DEFAULT._replace(faults=Faults(checkpoint_steps=5)),
+    "spot-notice": _DEFAULT._replace(faults=Faults(notice=60.0)),
     "case-study": Scenario(
         _course(tuple(CASE_STUDY.values())), tuple(range(8)), sound=True, watts=700.0
     ),
