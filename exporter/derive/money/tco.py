@@ -297,7 +297,7 @@ def _clouds(value: object, prices: Listed) -> dict[str, Rate]:
                     f"cloud.{pricing}_discount: there is no on_demand price to discount"
                 )
             dollars = discounted(found["on_demand"].dollars, discount)
-            found[pricing] = Rate(dollars, f"{discount:.0%} off on_demand")
+            found[pricing] = Rate(dollars, f"{100 * discount:g} % off on_demand")
         elif instance is not None and (price := prices(instance, pricing)) is not None:
             source = f"list price of {price.as_of}: {price.source}"
             found[pricing] = Rate(price.dollars_per_gpu_hour, source)
