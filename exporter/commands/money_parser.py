@@ -125,9 +125,10 @@ def _within(text: str, least: float, most: float, said: str) -> float:
 def _tco(options: argparse.Namespace) -> Said:
     from exporter.commands.tco import VIEWS, answer, as_json, lines, wish
 
-    wishes = [one for text in options.what_if for one in wish(text)]
+    # Where a strategy is asked for twice, such as by `all` and with terms, the last one counts.
+    wishes = {one.name: one for text in options.what_if for one in wish(text)}
     years = options.years or VIEWS
-    found = answer(options.file, years, wishes, options.gpus, options.utilization)
+    found = answer(options.file, years, [*wishes.values()], options.gpus, options.utilization)
     return ([json.dumps(as_json(found), indent=2)] if options.json else [*lines(found)]), 0
 
 

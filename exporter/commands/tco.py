@@ -116,6 +116,9 @@ def lines(answer: Answer) -> Iterator[str]:
         yield ""
         yield "Stated sums that do not hold (the tables above rest on the right ones)"
         yield from (f"  {_told(one)}" for one in plan.wrong)
+    if plan.depreciation is not None:
+        yield ""
+        yield from _value(plan, max(answer.years))
     for years in answer.years:
         if rents := plan.rent(years):
             yield ""
@@ -140,6 +143,8 @@ def _view(plan: Plan, years: int) -> Iterator[str]:
         rows.append(("net", "", "", millions(plan.net(years)), ""))
     yield from columns(rows)
     yield from _hours(plan, years)
+    if plan.electricity is not None and (carbon := plan.electricity.carbon_tonnes) is not None:
+        yield f"  {carbon * years:,.0f} tonnes of CO2"
 
 
 def _hours(plan: Plan, years: int) -> Iterator[str]:
@@ -153,8 +158,32 @@ def _hours(plan: Plan, years: int) -> Iterator[str]:
         return
     share = percent(plan.utilization or 0.0)
     yield f"  {price(used)} dollars per used GPU hour (utilization {share})"
-    if plan.electricity is not None and (carbon := plan.electricity.carbon_tonnes) is not None:
-        yield f"  {carbon * years:,.0f} tonnes of CO2"
+
+
+def _value(plan: Plan, years: int) -> Iterator[str]:
+    yield "What the hardware still fetches, millions of dollars"
+    rows = [("after years", "generation", "share", "value")]
+    rows += [
+        (str(row["years"]), row["generation"], percent(row["share"]), millions(row["dollars"]))
+        for row in _left(plan, years)
+    ]
+    yield from columns(rows)
+
+
+def _left(plan: Plan, years: int) -> list[dict[str, Any]]:
+    """Return what is left of the purchases that lose value, year by year."""
+    fall = plan.depreciation
+    if fall is None:
+        return []
+    return [
+        {
+            "years": year,
+            "generation": fall.generation(year),
+            "share": fall.rate(year),
+            "dollars": plan.residual(year),
+        }
+        for year in range(1, years + 1)
+    ]
 
 
 def _told(one: Wrong) -> str:
@@ -204,6 +233,8 @@ def _what_if(answer: Answer) -> Iterator[str]:
         yield text
         if "electricity" in one.claim and one.of_electricity is not None:
             yield f"    {percent(one.of_electricity)} of the electricity"
+        if one.carbon:
+            yield f"    {one.carbon:,.0f} tonnes of CO2 less"
         if one.claim:
             yield f"    the specification says: {one.claim}"
         yield from (f"    {term}" for term in one.terms)
@@ -222,12 +253,14 @@ def as_json(answer: Answer) -> dict[str, Any]:
         "utilization": plan.utilization,
         "views": [_view_json(plan, years) for years in answer.years],
         "wrong": [one._asdict() for one in plan.wrong],
+        "value_left": _left(plan, max(answer.years)),
         "what_if": [_outcome_json(one) for one in answer.outcomes],
         "refused": list(answer.refused),
     }
 
 
 def _view_json(plan: Plan, years: int) -> dict[str, Any]:
+    tonnes = None if plan.electricity is None else plan.electricity.carbon_tonnes
     return {
         "years": years,
         "categories": [row._asdict() | {"total": row.total} for row in plan.table(years)],
@@ -238,6 +271,7 @@ def _view_json(plan: Plan, years: int) -> dict[str, Any]:
         "net": plan.net(years),
         "dollars_per_owned_gpu_hour": plain(plan.cost_per_owned_gpu_hour(years)),
         "dollars_per_used_gpu_hour": plain(plan.cost_per_used_gpu_hour(years)),
+        "carbon_tonnes": None if tonnes is None else tonnes * years,
         "cloud": [
             {
                 "pricing": one.pricing,
@@ -261,6 +295,7 @@ def _outcome_json(one: Outcome) -> dict[str, Any]:
         "saved": one.saved,
         "share": one.share,
         "electricity_share": one.of_electricity,
+        "carbon_tonnes_less": one.carbon,
         "net": one.after.net(one.years),
         "dollars_per_used_gpu_hour": plain(one.after.cost_per_used_gpu_hour(one.years)),
         "specification": one.claim,

@@ -90,6 +90,7 @@ def test_a_file_as_printed_has_no_price_of_an_hour_until_gpus_are_stated(
     bare = said(run, "tco", str(file))
     assert "no cost of a GPU hour: the plan does not say how many GPUs" in bare
     assert "cloud" not in bare
+    assert "fetch" not in bare
     half = said(run, "tco", str(file), "--gpus", "2000")
     assert "1.82 dollars per owned GPU hour" in half
     assert "utilization is not stated" in half
@@ -122,6 +123,20 @@ def test_a_what_if_prints_what_it_assumes(run: Run) -> None:
     assert "jobs = 4:" in text
     assert "million, 50.8 % of the cost" in text
     assert "all of these together" not in text
+
+
+def test_the_last_wish_for_a_strategy_counts(run: Run) -> None:
+    """`all`, and one of them with terms of its own."""
+    found = told(run, "tco", str(EXAMPLE), "--what-if", "all", "--what-if", "burst:price=1")
+    bursts = [one for one in found["what_if"] if one["strategies"] == ["burst"]]
+    assert len(bursts) == 1
+    assert bursts[0]["saved"] > 0
+
+
+def test_what_the_hardware_still_fetches_is_told_by_year(run: Run) -> None:
+    text = said(run, "tco", str(EXAMPLE))
+    assert ["2", "previous", "50.0", "%", "31.25"] in words(text)
+    assert ["3", "two_generations", "24.0", "%", "15.00"] in words(text), "stated in the plan"
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,8 @@ def test_work_that_waits_saves_electricity_and_carbon() -> None:
     assert before.carbon_tonnes is not None and after.carbon_tonnes is not None
     assert after.carbon_tonnes == pytest.approx(0.7 * before.carbon_tonnes)
     assert after.kilowatt_hours == before.kilowatt_hours
+    assert found.carbon == pytest.approx(5 * 0.3 * before.carbon_tonnes)
+    assert outcome("carbon").carbon is None
     default = outcome("carbon").of_electricity
     assert default is not None
     assert 0.05 <= default <= 0.15, "as the specification has it"

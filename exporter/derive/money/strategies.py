@@ -91,6 +91,14 @@ class Outcome(NamedTuple):
             return None
         return 1 - after.cost({}) / before.cost({})
 
+    @property
+    def carbon(self) -> float | None:
+        """Tonnes of CO2 less in these years; None where the grid's intensity is not stated."""
+        before, after = self.before.electricity, self.after.electricity
+        first = None if before is None else before.carbon_tonnes
+        then = None if after is None else after.carbon_tonnes
+        return None if first is None or then is None else (first - then) * self.years
+
 
 def what_if(plan: Plan, strategy: Strategy, stated: Values, years: float) -> Outcome:
     """Return what a strategy comes to. Raises `ValueError` where it cannot be followed."""
