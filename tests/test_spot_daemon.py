@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.metadata import GUARD, PATHS, TOKEN, hang, metadata
-from tests.sources.test_spot import NOTICES
+from tests.sources.test_cloud_notices import NOTICES
 from tests.test_daemon import Daemon, free_port, ready
 
 CONFIG = """

@@ -44,6 +44,7 @@ _PAGE = "/spot"
 _TIMEOUT = 2.0
 _ENDS = frozenset(("terminate", "stop", "reboot", "redeploy", "retire"))
 """Work on the host after which the job's processes are no more."""
+_FRESH = 60.0
 _SOON = 300.0
 """Seconds before such work at which a job leaves; it may be announced days ahead."""
 
@@ -294,9 +295,7 @@ class _Watch:
         if seen != self._seen:
             with self._file.open("rb") as file:
                 found = json.loads(file.read(_MOST))
-            if isinstance(found, dict) and found.get("boot") not in ("", None, _boot()):
-                found = None  # what was announced to another run of the machine
-            self._found, self._seen = found, seen
+            self._found, self._seen = (None if _is_old(found, time.time()) else found), seen
         return self._found
 
     def _from_daemon(self) -> Any:
@@ -304,6 +303,18 @@ class _Watch:
             return None
         status, body = self._line.get(_PAGE)
         return json.loads(body) if status == 200 else None
+
+
+def _is_old(found: Any, now: float) -> bool:
+    """Tell whether it was announced to another run of the machine.
+
+    A container with a kernel of its own (Kata, gVisor) has another boot id than the daemon: a file
+    that was written just now counts, since the daemon writes it each ten seconds.
+    """
+    if not isinstance(found, dict) or found.get("boot") in ("", None, _boot()):
+        return False
+    written = _time(found.get("written"))
+    return written is None or now - written > _FRESH
 
 
 def _boot() -> str:

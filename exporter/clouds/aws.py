@@ -31,6 +31,7 @@ _CODES = {
 
 OFTEN = 2.0
 """Seconds between two looks; AWS advises five, and a notice comes two minutes ahead."""
+_REBALANCE_EVERY, _SCHEDULED_EVERY = 4.0, 10.0
 
 
 class Aws:
@@ -57,12 +58,12 @@ class Aws:
 
     def questions(self, instance: Instance) -> tuple[Question, ...]:
         """Return spot paths unless the instance is known to be none, and scheduled events."""
-        scheduled = Question("maintenance", ("maintenance",), OFTEN, self._scheduled)
+        scheduled = Question("maintenance", ("maintenance",), _SCHEDULED_EVERY, self._scheduled)
         if instance.lifecycle not in {"", "spot"}:
             return (scheduled,)
         return (
             Question("spot", ("interruption",), OFTEN, self._interruption),
-            Question("rebalance", ("rebalance",), OFTEN, self._rebalance),
+            Question("rebalance", ("rebalance",), _REBALANCE_EVERY, self._rebalance),
             scheduled,
         )
 

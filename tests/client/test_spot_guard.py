@@ -200,6 +200,19 @@ def test_a_file_that_announces_nothing_for_us_is_no_notice(
     assert not one.due
 
 
+@pytest.mark.parametrize(("age", "holds"), [(5.0, True), (3600.0, False)])
+def test_in_a_container_with_a_kernel_of_its_own_a_file_just_written_counts(
+    guard: Callable[..., Guard], tmp_path: Path, age: float, holds: bool
+) -> None:
+    """Its boot id is another one than the node's; an old file is one of the machine's last life."""
+    (tmp_path / "notices.json").write_text(
+        document(interruption(), boot="another", written=time.time() - age)
+    )
+    one = guard()
+    time.sleep(0.15)
+    assert one.due is holds
+
+
 @pytest.mark.parametrize(
     ("action", "seconds", "leaves"),
     [("terminate", None, True), ("reboot", 100.0, True), ("reboot", 86_400.0, False),
