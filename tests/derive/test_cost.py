@@ -151,6 +151,38 @@ def test_after_a_crash_no_counter_falls_back_a_little(tmp_path: Path) -> None:
     assert by_state(one)["busy"] == pytest.approx(2.0 * STEP / 3600)
 
 
+def test_what_is_counted_begins_with_the_first_gpu(tmp_path: Path) -> None:
+    """A driver that comes up late: time without a GPU on the board costs nothing."""
+    clock = FakeClock()
+    driver = Driver(clock, {0: 1.0})
+    driver.hangs = True
+    one = daemon(tmp_path, clock, driver)
+    one.step()
+    run(one, 200)
+    driver.hangs = False
+    run(one, 620)
+
+    assert one.value(c.COST_COUNTED_SECONDS_TOTAL) == pytest.approx(600)
+    assert math.fsum(by_state(one).values()) == pytest.approx(2.0 * 600 / 3600)
+
+
+def test_dollars_that_were_switched_off_for_a_while_are_not_made_up_for(tmp_path: Path) -> None:
+    """A reload without the section, and one with it again, ten minutes later."""
+    clock = FakeClock()
+    one = daemon(tmp_path, clock, Driver(clock, {0: 1.0}))
+    one.step()
+    run(one, 600)
+    one._cost.source.close()
+    clock.advance(600)
+    one._driver.step()
+    one._cost = one._derivation(TWO)
+    one._cost.step()
+    run(one, 600)
+
+    assert math.fsum(by_state(one).values()) == pytest.approx(2.0 * 1200 / 3600)
+    assert one.value(c.COST_GAP_SECONDS) == pytest.approx(600)
+
+
 def test_a_changed_price_counts_from_then_on(tmp_path: Path) -> None:
     """What was counted at the old price stays; no counter begins anew at a reload."""
     clock = FakeClock()

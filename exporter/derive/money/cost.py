@@ -21,7 +21,15 @@ from exporter import catalogue as c
 from exporter.derive.derivation import Derivation, readings
 from exporter.derive.memory import Memory
 from exporter.derive.money import energy, runs, tenants
-from exporter.derive.money.accounts import STATES, Account, Activity, Booked, Owners, amount
+from exporter.derive.money.accounts import (
+    PATIENCE,
+    STATES,
+    Account,
+    Activity,
+    Booked,
+    Owners,
+    amount,
+)
 from exporter.derive.money.energy import Energy, Meters
 from exporter.derive.money.pricing import Instance, Offer, Price, Pricing, instance_of
 from exporter.derive.money.runs import Runs
@@ -159,6 +167,7 @@ class _Cost:
     def __call__(self, view: View, _memory: Memory, now: float) -> list[Sample]:
         offset = self._wall(now) - now
         self._look(view, now, offset)
+        followed = bool(self._accounts)
         self._find(view, now)
         activity = _activity(view, now)
         owners = _owners(view)
@@ -175,7 +184,7 @@ class _Cost:
             account.shared = account.shared or account.owners is not None
         if waste:
             self._waste.add(now, math.fsum(waste))
-        if self._round is not None and self._accounts:
+        if self._round is not None and followed:
             self._counted += now - self._round
         self._round = now
         self._meters.look(readings(view, c.GPU_ENERGY_JOULES_TOTAL, now))
@@ -297,7 +306,7 @@ class _Cost:
             raise Malformed(f"not taken over: {type(error).__name__}: {error}") from None
 
     def _restore(self, memory: Any, now: float, age: float, *, final: bool) -> None:
-        same = memory["life"] == self._life
+        same = memory["life"] == self._life and age <= max(PATIENCE, self._longest_gap)
         keep = same or final
         accounts = {str(uuid): Account.restored(one) for uuid, one in memory["accounts"].items()}
         self._meters.restore(memory["energy"], same=same, final=final)
