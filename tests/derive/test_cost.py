@@ -234,7 +234,7 @@ def test_time_in_which_the_driver_tells_nothing_is_paid_for_and_not_called_idle(
 
 
 def test_idle_is_never_negative(tmp_path: Path) -> None:
-    """A driver that tells of more work than time has passed (opencost 3828, kubecost 1978)."""
+    """A driver may tell of more work than time has passed (opencost 3359 shows it below 0)."""
     clock = FakeClock()
     driver = Driver(clock, {0: 1.02})
     one, before = daemon(tmp_path, clock, driver), 0.0
@@ -326,6 +326,38 @@ def test_the_time_of_tenants_adds_up_to_that_of_the_gpus(tmp_path: Path) -> None
     assert one.value(c.COST_ALLOCATED_GPUS, "a") == pytest.approx(2 / 3)
 
 
+def test_four_pods_with_a_part_of_a_gpu_each_make_one_gpu_hour(tmp_path: Path) -> None:
+    """None is charged with all of it (opencost 3828), and idle does not fall below nothing because
+    more was given away than there is (kubecost 1978)."""
+    clock = FakeClock()
+    driver = Driver(clock, {0: 0.9})
+    driver.extra = lambda _: owners(*((0, "team", f"pod-{at}", "main") for at in range(4)))
+    one = daemon(tmp_path, clock, driver)
+    one.step()
+    run(one, 3600)
+
+    pods = [s.value for s in one.samples(c.COST_POD_GPU_SECONDS_TOTAL)]
+    assert pods == [pytest.approx(900, abs=1e-6)] * 4
+    assert one.value(c.COST_TENANT_DOLLARS_TOTAL, "team", "reserved") == pytest.approx(2.0)
+    assert by_state(one)["idle"] == pytest.approx(0.2)
+    assert one.value(c.COST_ALLOCATED_GPUS, "team") == pytest.approx(1.0)
+
+
+def test_a_gpu_without_counters_of_activity_costs_all_the_same(tmp_path: Path) -> None:
+    """One that is split into instances, or read from another exporter's page: nobody tells."""
+    clock = FakeClock()
+    driver = Driver(clock, {})
+    driver.extra = lambda _: [c.GPU_UTILIZATION_RATIO(0.5, *gpu(0)), c.GPU_UP(0, *gpu(1))]
+    one = daemon(tmp_path, clock, driver)
+    one.step()
+    run(one, 1800)
+
+    for number in range(2):
+        assert by_state(one, number) == {
+            "busy": 0, "idle": 0, "unknown": pytest.approx(1.0)
+        }  # fmt: skip
+
+
 def test_gpu_time_is_billed_without_a_price_too(tmp_path: Path) -> None:
     """Time is time; the contract changes with the instance and is a series of its own."""
     clock = FakeClock()
@@ -391,6 +423,10 @@ def test_what_the_node_and_its_idle_time_cost_an_hour(tmp_path: Path) -> None:
     driver.shares[0] = 1.0
     run(one, 300)
     assert one.value(c.COST_IDLE_DOLLARS_PER_HOUR) == pytest.approx(0.0, abs=1e-9)
+    driver.hangs = True
+    run(one, 200)
+    assert one.value(c.COST_IDLE_DOLLARS_PER_HOUR) is None
+    assert one.value(c.COST_DOLLARS_PER_HOUR) == pytest.approx(4.0)
 
 
 def test_energy_costs_dollars_and_carbon(tmp_path: Path) -> None:

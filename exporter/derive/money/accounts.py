@@ -40,8 +40,8 @@ class Booked(NamedTuple):
     nanoseconds: int = 0
     idle: int = 0
     dollars: float | None = None
-    waste: float = 0.0
-    """The dollars of what is known to have been idle."""
+    waste: float | None = None
+    """The dollars of what is known to have been idle; None where that is not known."""
 
 
 Owners = tuple[tuple[str, str], ...]
@@ -74,7 +74,7 @@ class Account:
     def book(
         self, now: float, activity: Activity | None, schedule: Schedule, offset: float, gap: float
     ) -> Booked:
-        """Book the time up to a new reading; up to `now` if there has been none for too long.
+        """Book the time up to a new reading; up to `now` if there is none, or none for too long.
 
         `offset` turns moments into Unix seconds; readings further apart than `gap` seconds may
         leave work out.
@@ -89,7 +89,8 @@ class Account:
             booked = self._put(activity.taken, busy, schedule, offset, known=known)
             self._last, self._heard = activity, activity.taken
             return booked
-        if now - self._heard > max(PATIENCE, gap) and now > self.until:
+        silent = self._last is None or now - self._heard > max(PATIENCE, gap)
+        if silent and now > self.until:
             self._last, self._owed = None, 0.0
             return self._put(now, 0.0, schedule, offset, known=False)
         return Booked()
@@ -126,7 +127,7 @@ class Account:
         rest = self._rest(known=known)
         self.dollars["busy"] += worked
         self.dollars[rest] += total - worked
-        return Booked(whole, idle, total, 0.0 if rest == "unknown" else total - worked)
+        return Booked(whole, idle, total, None if rest == "unknown" else total - worked)
 
     def _rest(self, *, known: bool) -> str:
         if self.owners == ():

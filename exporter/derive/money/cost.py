@@ -38,10 +38,18 @@ from exporter.samples import Malformed, Metric, Sample, View
 
 NAME = "cost"
 
-INPUTS: tuple[Metric, ...] = (
-    c.GPU_INFO,
+_PRESENT = (
+    c.GPU_UP,
     c.GPU_SM_ACTIVE_SECONDS_TOTAL,
     c.GPU_BUSY_SECONDS_TOTAL,
+    c.GPU_UTILIZATION_RATIO,
+    c.GPU_MEMORY_USED_BYTES,
+)
+"""What is told of a GPU that is there, by whichever reader; one that is lost is there too."""
+
+INPUTS: tuple[Metric, ...] = (
+    c.GPU_INFO,
+    *_PRESENT,
     c.GPU_ALLOCATION_INFO,
     c.SPOT_INSTANCE_INFO,
     c.COST_OPENCOST_GPU_HOUR_DOLLARS,
@@ -126,8 +134,8 @@ class _Waste:
         while len(points) > 2 and points[1][0] <= now - _WINDOW:
             points.popleft()
 
-    def rate(self) -> float | None:
-        if not self._points:
+    def rate(self, now: float) -> float | None:
+        if not self._points or now - self._points[-1][0] > PATIENCE:
             return None
         (begin, before), (end, after) = self._points[0], self._points[-1]
         return None if end - begin < _LEAST else (after - before) / (end - begin) * 3600.0
@@ -177,7 +185,7 @@ class _Cost:
                 now, activity.get(uuid), self._pricing.schedule, offset, self._longest_gap
             )
             self._share(account, booked, now)
-            if booked.dollars is not None:
+            if booked.waste is not None:
                 waste.append(booked.waste)
             account.price = self._pricing.price(account.name, self._instance, self._offer)
             account.owners = None if owners is None else owners.get(uuid)
@@ -224,7 +232,7 @@ class _Cost:
         found: dict[str, tuple[str, str]] = {}
         for sample in view.samples(c.GPU_INFO):
             found.setdefault(sample.labels[1], (sample.labels[0], sample.labels[at]))
-        for metric in (c.GPU_SM_ACTIVE_SECONDS_TOTAL, c.GPU_BUSY_SECONDS_TOTAL):
+        for metric in _PRESENT:
             for sample in view.samples(metric):
                 found.setdefault(sample.labels[1], (sample.labels[0], ""))
         for uuid, (gpu, name) in found.items():
@@ -250,7 +258,7 @@ class _Cost:
                 yield c.COST_GAP_SECONDS(self._gap)
         if prices:
             yield c.COST_DOLLARS_PER_HOUR(math.fsum(prices.values()))
-            if (rate := self._waste.rate()) is not None:
+            if (rate := self._waste.rate(now)) is not None:
                 yield c.COST_IDLE_DOLLARS_PER_HOUR(rate)
         yield from self._meters.samples()
         yield from self._runs.samples(prices)
