@@ -344,7 +344,7 @@ def test_four_pods_with_a_part_of_a_gpu_each_make_one_gpu_hour(tmp_path: Path) -
 
 
 def test_a_gpu_without_counters_of_activity_costs_all_the_same(tmp_path: Path) -> None:
-    """One that is split into instances, or read from another exporter's page: nobody tells."""
+    """One that is read from another exporter's page, one that is lost: nobody tells."""
     clock = FakeClock()
     driver = Driver(clock, {})
     driver.extra = lambda _: [c.GPU_UTILIZATION_RATIO(0.5, *gpu(0)), c.GPU_UP(0, *gpu(1))]
@@ -356,6 +356,38 @@ def test_a_gpu_without_counters_of_activity_costs_all_the_same(tmp_path: Path) -
         assert by_state(one, number) == {
             "busy": 0, "idle": 0, "unknown": pytest.approx(1.0)
         }  # fmt: skip
+
+
+def instances(active: dict[str, float], *profiles: tuple[str, str]) -> Iterable[Sample]:
+    """Return what is told of a GPU that is split, with the seconds that each instance worked."""
+    for mig, profile in profiles:
+        yield c.GPU_MIG_INFO(1, *gpu(0), mig, "0", f"MIG-{mig}", profile)
+        yield c.GPU_MIG_SM_ACTIVE_SECONDS_TOTAL(active[mig], *gpu(0), mig)
+
+
+def test_a_gpu_that_is_split_is_busy_by_the_parts_of_its_instances(tmp_path: Path) -> None:
+    """Three sevenths at full, one seventh at half, three sevenths that nobody made."""
+    clock = FakeClock()
+    driver = Driver(clock, {})
+    profiles = (("2", "3g.40gb"), ("9", "1g.10gb"))
+
+    def at(now: float, name: str = "NVIDIA H100 80GB HBM3") -> Iterable[Sample]:
+        seconds = now - 1000.0
+        return [info(0, name), *instances({"2": seconds, "9": seconds / 2}, *profiles)]
+
+    driver.extra = at
+    one = daemon(tmp_path, clock, driver)
+    one.step()
+    run(one, 3600)
+    assert by_state(one)["busy"] == pytest.approx(2.0 * 3.5 / 7)
+    assert by_state(one)["idle"] == pytest.approx(2.0 * 3.5 / 7)
+
+    driver.extra = lambda now: at(now, "NVIDIA X1000")
+    one = daemon(tmp_path / "other", clock, driver)
+    one.step()
+    run(one, 600)
+    assert by_state(one)["busy"] == 0, "into how many parts that is split nobody knows"
+    assert by_state(one)["idle"] == 0
 
 
 def test_gpu_time_is_billed_without_a_price_too(tmp_path: Path) -> None:

@@ -20,16 +20,16 @@ from typing import Any
 from exporter import catalogue as c
 from exporter.derive.derivation import Derivation, readings
 from exporter.derive.memory import Memory
-from exporter.derive.money import energy, runs, tenants
+from exporter.derive.money import activity, energy, runs, tenants
 from exporter.derive.money.accounts import (
     PATIENCE,
     STATES,
     Account,
-    Activity,
     Booked,
     Owners,
     amount,
 )
+from exporter.derive.money.activity import activities
 from exporter.derive.money.energy import Energy, Meters
 from exporter.derive.money.pricing import Instance, Offer, Price, Pricing, instance_of
 from exporter.derive.money.runs import Runs
@@ -50,6 +50,7 @@ _PRESENT = (
 INPUTS: tuple[Metric, ...] = (
     c.GPU_INFO,
     *_PRESENT,
+    *activity.INPUTS,
     c.GPU_ALLOCATION_INFO,
     c.SPOT_INSTANCE_INFO,
     c.COST_OPENCOST_GPU_HOUR_DOLLARS,
@@ -177,12 +178,12 @@ class _Cost:
         self._look(view, now, offset)
         followed = bool(self._accounts)
         self._find(view, now)
-        activity = _activity(view, now)
+        told = activities(view, now)
         owners = _owners(view)
         waste: list[float] = []
         for uuid, account in self._accounts.items():
             booked = account.book(
-                now, activity.get(uuid), self._pricing.schedule, offset, self._longest_gap
+                now, told.get(uuid), self._pricing.schedule, offset, self._longest_gap
             )
             self._share(account, booked, now)
             if booked.waste is not None:
@@ -338,20 +339,6 @@ def _of_account(account: Account) -> Iterator[Sample]:
     for state in STATES:
         if state != "unallocated" or account.shared:
             yield c.COST_DOLLARS_TOTAL(account.dollars[state], account.gpu, account.uuid, state)
-
-
-def _activity(view: View, now: float) -> dict[str, Activity]:
-    """Return the counters of activity of each GPU, by UUID. Two readers do not count twice."""
-    found: dict[str, Activity] = {}
-    for reading in readings(view, c.GPU_BUSY_SECONDS_TOTAL, now):
-        found.setdefault(reading.labels[1], Activity(reading.taken, None, reading.value))
-    sms: dict[str, Activity] = {}
-    for reading in readings(view, c.GPU_SM_ACTIVE_SECONDS_TOTAL, now):
-        uuid = reading.labels[1]
-        other = found.get(uuid)
-        kernels = other.kernels if other is not None and other.taken == reading.taken else None
-        sms.setdefault(uuid, Activity(reading.taken, reading.value, kernels))
-    return {**found, **sms}
 
 
 def _owners(view: View) -> dict[str, Owners] | None:
