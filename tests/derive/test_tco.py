@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import random
 import re
 from datetime import date
 from pathlib import Path
@@ -18,10 +20,12 @@ EXAMPLE = Path(__file__).parent.parent.parent / "deploy/tco.example.yaml"
 HERE = ("gpus", "utilization", "depreciation", "cloud")
 
 
+LOADED: dict[str, Any] = yaml.safe_load(EXAMPLE.read_text("utf-8"))
+
+
 def document() -> dict[str, Any]:
     """Return the example: the specification's plan with what 16.6.3 adds."""
-    loaded: dict[str, Any] = yaml.safe_load(EXAMPLE.read_text("utf-8"))
-    return loaded
+    return copy.deepcopy(LOADED)
 
 
 def printed() -> dict[str, Any]:
@@ -260,6 +264,8 @@ EL, HW = "opex_annual.electricity", "opex_annual.hardware_maintenance"
         ("depreciation.curve", {}, "@: holds no point"),
         ("cloud", {"spot_discount": 0.7}, "@.spot_discount: there is no on_demand price"),
         ("cloud", {}, "@: no price is stated, and the list has none without an instance_type"),
+        (f"{EL}.hours", 0, "@: a number above 0, 8784 at most, is wanted, not 0"),
+        ("depreciation.curve", {1: {1: 0.5}}, "@.1: the name of a generation must be a word"),
         ("cloud", {"instance_type": 5}, "@.instance_type: a name is wanted, not 5"),
     ],
 )
@@ -285,6 +291,65 @@ def test_what_is_no_plan_is_said_so(what: object) -> None:
         ValueError, match=r"^(the document: a mapping|capex, opex_annual: at least)"
     ):
         read_tco(what)
+
+
+def test_each_of_the_two_printed_parts_is_a_plan() -> None:
+    """Yearly costs alone: a share of purchases that are not there is what is stated of it."""
+    capex, opex = printed()["capex"], printed()["opex_annual"]
+    assert read_tco({"capex": capex}).total(5) == 71_534_000
+    alone = read_tco({"opex_annual": opex})
+    assert alone.yearly["hardware_maintenance"] == 3_138_000
+    assert [one.key for one in alone.wrong] == ["opex_annual.total_annual_opex"]
+    del opex["hardware_maintenance"]["annual_cost"]
+    with pytest.raises(ValueError, match=r"annual_rate: there are no purchases to take a share"):
+        read_tco({"opex_annual": opex})
+
+
+def spoiled(value: Any, chance: random.Random) -> Any:
+    """Return a document with something in it replaced, dropped or renamed."""
+    if isinstance(value, dict) and value and chance.random() < 0.9:
+        name = chance.choice(list(value))
+        changed = {key: one for key, one in value.items() if key != name}
+        if chance.random() < 0.9:
+            changed[chance.choice([name, name, name, 1, "other"])] = spoiled(value[name], chance)
+        return changed
+    return chance.choice(
+        [
+            None,
+            True,
+            "text",
+            "",
+            -1,
+            0,
+            1e300,
+            float("nan"),
+            10**400,
+            [],
+            [[]],
+            {},
+            {1: {}},
+            {"of": 1},
+        ]
+    )
+
+
+def test_whatever_a_document_holds_it_is_a_plan_or_an_error_of_one_line() -> None:
+    """Nothing else is raised, and a plan that is read can be computed."""
+    chance = random.Random(16)
+    read, said = 0, list[str]()
+    for _ in range(3000):
+        try:
+            plan = read_tco(spoiled(document(), chance))
+        except ValueError as error:
+            said.append(str(error))
+            continue
+        read += 1
+        for years in (1, 3, 5):
+            plan.table(years), plan.rent(years), plan.cost_per_used_gpu_hour(years)
+        assert all(one.stated != one.right for one in plan.wrong)
+    assert read > 100
+    assert len(said) > 1000
+    assert [one for one in said if "\n" in one or len(one) > 400] == []
 
 
 def test_a_plan_of_nothing_but_energy() -> None:

@@ -97,8 +97,15 @@ class Depreciation(NamedTuple):
         """Return the share of the price that is left after so many years."""
         if years in self.stated:
             return self.stated[years]
+        return self.curve.rate(years, self._stated_generation(years))
+
+    def generation(self, years: float) -> str:
+        """Return what the product is after so many years."""
+        return self._stated_generation(years) or self.curve.generation_at(years)
+
+    def _stated_generation(self, years: float) -> str | None:
         past = [age for age in self.generations if age <= years]
-        return self.curve.rate(years, self.generations[max(past)] if past else None)
+        return self.generations[max(past)] if past else None
 
 
 def residual_value(price: float, years: float, generation: str | None = None) -> float:

@@ -91,7 +91,8 @@ class Plan:
 
     `gpus` and `utilization` (the share of owned hours that work is done in) are None where nobody
     states them. `rented_hours` are GPU hours a year that are rented on top; what they cost stands
-    among `opex`. `clouds` has what a GPU costs elsewhere, by pricing model. `scaling` are the
+    among `opex`. `density` is the work of an hour in which a GPU is used: more than 1 where several
+    jobs share it. `clouds` has what a GPU costs elsewhere, by pricing model. `scaling` are the
     purchases that grow with the number of GPUs.
     """
 
@@ -102,6 +103,7 @@ class Plan:
     depreciation: Depreciation | None = None
     clouds: Mapping[str, Rate] = field(default_factory=dict)
     scaling: tuple[str, ...] = ()
+    density: float = 1.0
     rented_hours: float = 0.0
     stated_capex: float | None = None
     stated_opex: float | None = None
@@ -168,7 +170,7 @@ class Plan:
         owned = self.owned_gpu_hours(years)
         if owned is None or self.utilization is None:
             return None
-        return owned * self.utilization + self.rented_hours * years
+        return owned * self.utilization * self.density + self.rented_hours * years
 
     def cost_per_owned_gpu_hour(self, years: float) -> float | None:
         """Return dollars for each GPU hour that is owned, used or not; None where unknown."""

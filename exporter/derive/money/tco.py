@@ -177,7 +177,7 @@ def _electricity(
         kilowatts=_needed(value, "it_power", key),
         pue=_needed(value, "pue", key, least=1.0),
         rate=_needed(value, "electricity_rate", key),
-        hours=_optional(value, "hours", key, most=HOURS + 24) or HOURS,
+        hours=_optional(value, "hours", key, above=0.0, most=HOURS + 24) or HOURS,
         carbon=_optional(value, "carbon_intensity", key),
         stated=_optional(value, "annual_cost", key),
         between={one: _needed(value, one, key) for one in between if one in value},
@@ -206,14 +206,18 @@ def _staff(name: str, value: Mapping[str, Any], key: str, capex: tuple[Purchase,
 
 def _maintenance(
     name: str, value: Mapping[str, Any], key: str, capex: tuple[Purchase, ...]
-) -> Maintenance:
+) -> Maintenance | Plain:
     _known(value, ("annual_rate", "of", "annual_cost"), key)
     names = [one.name for one in capex]
     hardware = tuple(one for one in names if one not in HARDWARE_NOT)
     of = _names(value["of"], f"{key}.of", names) if "of" in value else hardware
-    return Maintenance(
-        name, _needed(value, "annual_rate", key, most=1.0), of, _optional(value, "annual_cost", key)
-    )
+    rate = _needed(value, "annual_rate", key, most=1.0)
+    stated = _optional(value, "annual_cost", key)
+    if of:
+        return Maintenance(name, rate, of, stated)
+    if stated is None:
+        raise ValueError(f"{key}.annual_rate: there are no purchases to take a share of")
+    return Plain(name, (Line(name, stated),), stated)
 
 
 _KINDS: Mapping[str, _Reader] = {
@@ -260,6 +264,8 @@ def _curve(value: object, key: str) -> Curve:
     """Return a curve of one's own: by generation, then by age in years, the share that is left."""
     points = []
     for generation, shares in _mapping(value, key).items():
+        if not isinstance(generation, str):
+            raise ValueError(f"{key}.{generation}: the name of a generation must be a word")  # noqa: TRY004
         for age, share in _mapping(shares, f"{key}.{generation}").items():
             where = f"{key}.{generation}.{age}"
             points.append(Point(_number(age, where), generation, _number(share, where, most=1.0)))
@@ -297,7 +303,7 @@ def _clouds(value: object, prices: Listed) -> dict[str, Rate]:
                     f"cloud.{pricing}_discount: there is no on_demand price to discount"
                 )
             dollars = discounted(found["on_demand"].dollars, discount)
-            found[pricing] = Rate(dollars, f"{discount:.0%} off on_demand")
+            found[pricing] = Rate(dollars, f"{100 * discount:g} % off on_demand")
         elif instance is not None and (price := prices(instance, pricing)) is not None:
             source = f"list price of {price.as_of}: {price.source}"
             found[pricing] = Rate(price.dollars_per_gpu_hour, source)
