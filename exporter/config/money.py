@@ -55,11 +55,11 @@ def _prices(value: object) -> dict[str, float]:
 
 
 def _minute(value: object) -> int:
-    """Return a time of the day as minutes. YAML takes an unquoted 08:30 for text, 8:30 for 510."""
+    """Return a time of the day as minutes. YAML takes 08:30 for text, and 22:00 for 1320."""
     if isinstance(value, str) and (match := _TIME.fullmatch(value)) is not None:
         hour, minute = match[1] or match[3], match[2] or match[4]
         return int(hour) * 60 + int(minute)
-    if isinstance(value, int) and not isinstance(value, bool) and 60 <= value < 24 * 60:
+    if isinstance(value, int) and not isinstance(value, bool) and 60 <= value <= 24 * 60:
         return value
     raise ValueError(f"a time of the day such as '08:30' is wanted, not {shown(value)}")
 
@@ -75,6 +75,18 @@ def _days(value: object) -> tuple[int, ...]:
         first, last = _DAYS.index(ends[0]), _DAYS.index(ends[-1])
         found += [day % 7 for day in range(first, last + 1 + 7 * (last < first))]
     return tuple(dict.fromkeys(found))
+
+
+def _day(value: object) -> object:
+    """Return a day; YAML makes one of 2026-11-01, quoted or not a moment is none."""
+    if isinstance(value, str):
+        try:
+            return dt.date.fromisoformat(value)
+        except ValueError:
+            pass
+    elif value is None or (isinstance(value, dt.date) and not isinstance(value, dt.datetime)):
+        return value
+    raise ValueError(f"a day such as 2026-11-01 is wanted, not {shown(str(value))}")
 
 
 def zone_of(name: str) -> dt.tzinfo:
@@ -159,9 +171,10 @@ def _quotas(value: object) -> dict[str, float]:
 class CostSettings(Detected):
     """What GPUs cost. Without a price from anywhere no dollars are told."""
 
+    interval: Duration = Field(default="5s", ge=0.1, le=30)  # type: ignore[assignment]
     gpu_hour: Annotated[dict[str, float], PlainValidator(_prices)] = Field(default_factory=dict)
     pricing: Contract | None = None
-    as_of: dt.date | None = None
+    as_of: Annotated[dt.date | None, BeforeValidator(_day)] = None
     tco: TcoSettings | None = None
     instance_type: str = Field(default="", max_length=128)
     schedule: ScheduleSettings = ScheduleSettings()
@@ -182,7 +195,7 @@ class OpenCostSettings(Section):
     """The page of an OpenCost in the cluster, asked for the price of this node's GPUs."""
 
     enabled: bool = False
-    interval: Duration = Field(default="1m", ge=1, le=3600)  # type: ignore[assignment]
+    interval: Duration = Field(default="1m", ge=1, le=1800)  # type: ignore[assignment]
     max_series: int = Field(default=100, ge=1, le=1_000_000)
     timeout: Duration = Field(default="10s", ge=0.05, le=600)  # type: ignore[assignment]
     url: str = "http://opencost.opencost:9003/metrics"

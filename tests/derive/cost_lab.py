@@ -136,7 +136,10 @@ class Daemon:
 
 
 class Scraper:
-    """Adds up counters as `increase` does: one that falls began again at 0."""
+    """Adds up counters as `increase` does: one that falls began again at 0.
+
+    What a series shows first is no increase: nobody knows since when it is.
+    """
 
     def __init__(self, metric: Metric) -> None:
         self._metric = metric
@@ -146,7 +149,7 @@ class Scraper:
     def scrape(self, daemon: Daemon) -> None:
         for _, labels, value in daemon.samples(self._metric):
             assert isinstance(value, int | float)
-            last = self._last.get(labels, 0.0)
+            last = self._last.get(labels, value)
             more = value - last if value >= last else value
             self.increase[labels] = self.increase.get(labels, 0.0) + more
             self._last[labels] = value

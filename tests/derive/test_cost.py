@@ -74,6 +74,8 @@ def test_a_day_of_dollars_is_price_times_time_over_what_the_daemon_ran(tmp_path:
     def lives(life: str, seconds: float, pricing: Pricing, price: float) -> Daemon:
         one = daemon(tmp_path, clock, driver, pricing, life)
         one.step()
+        for each in (scraper, counted):
+            each.scrape(one)
         goes_on(one, seconds, price)
         return one
 
@@ -407,6 +409,24 @@ def test_gpu_time_is_billed_without_a_price_too(tmp_path: Path) -> None:
     assert found["a", "spot"] == pytest.approx(600, abs=STEP)
 
 
+def test_what_tenants_had_is_all_seen_by_prometheus(tmp_path: Path) -> None:
+    """Series begin at 0: a first value of five seconds would be lost, for each pod."""
+    clock = FakeClock()
+    driver = Driver(clock, {0: 0.0})
+    one = daemon(tmp_path, clock, driver)
+    one.step()
+    scrapers = [Scraper(c.COST_TENANT_GPU_SECONDS_TOTAL), Scraper(c.COST_POD_GPU_SECONDS_TOTAL)]
+    for pod in range(5):
+        driver.extra = lambda _, pod=pod: owners((0, "a", f"pod-{pod}", "main"))  # type: ignore[misc]
+        for _ in range(5):
+            run(one, STEP)
+            for scraper in scrapers:
+                scraper.scrape(one)
+
+    for scraper in scrapers:
+        assert sum(scraper.increase.values()) == pytest.approx(24 * STEP)
+
+
 def test_a_pod_goes_and_what_its_namespace_had_stays(tmp_path: Path) -> None:
     """Pods come and go; their series must not pile up, and bills must not shrink."""
     clock = FakeClock()
@@ -600,10 +620,14 @@ class Job:
         self.gpus, self.world, self.rate, self.every = gpus, world, rate, every
         self.stalled = False
         self.ended = False
+        self.elsewhere = False
 
     def __call__(self, now: float) -> Iterable[Sample]:
         if self.ended:
             return []
+        if self.elsewhere:
+            rows = [c.TRAIN_LOCAL_RANKS(1, "run")]
+            return rows if self.stalled else [*rows, c.TRAIN_RUN_GPU(1, "run", *gpu(0))]
         told = (now - self._began) // self.every * self.every * self.rate
         rows = [
             c.TRAIN_STALLED(int(self.stalled), "run"),
@@ -659,6 +683,21 @@ def test_a_stalled_run_still_costs_and_one_that_ended_does_not(tmp_path: Path) -
     assert one.value(c.TRAIN_COST_DOLLARS_TOTAL, "run") == pytest.approx(
         2.0 * 1200 / 3600, abs=2.0 * STEP / 3600
     )
+
+
+def test_a_stalled_run_costs_on_nodes_that_do_not_speak_for_it_too(tmp_path: Path) -> None:
+    """Another node tells that it is stalled; here its processes tell that it has its GPU."""
+    clock = FakeClock()
+    driver = Driver(clock, {0: 0.5})
+    job = Job(clock, gpus=1, world=16, rate=1.0, every=10.0)
+    job.elsewhere = True
+    driver.extra = job
+    one = daemon(tmp_path, clock, driver)
+    one.step()
+    run(one, 600)
+    job.stalled = True
+    run(one, 600)
+    assert one.value(c.TRAIN_COST_DOLLARS_TOTAL, "run") == pytest.approx(2.0 * 1200 / 3600)
 
 
 def test_a_memory_that_makes_no_sense_costs_nothing_but_itself(tmp_path: Path) -> None:

@@ -191,6 +191,7 @@ class _Cost:
             account.price = self._pricing.price(account.name, self._instance, self._offer)
             account.owners = None if owners is None else owners.get(uuid)
             account.shared = account.shared or account.owners is not None
+            account.counts = account.counts or self._dollars(account, now + offset) is not None
         if waste:
             self._waste.add(now, math.fsum(waste))
         if self._round is not None and followed:
@@ -198,15 +199,14 @@ class _Cost:
         self._round = now
         self._meters.look(readings(view, c.GPU_ENERGY_JOULES_TOTAL, now))
         self._meters.forget((one.gpu, one.uuid) for one in self._accounts.values())
-        self._tenants.begin(account.owners for account in self._accounts.values())
+        self._tenants.begin(((one.owners, _contract(one)) for one in self._accounts.values()), now)
         self._runs.look(view, now)
         return list(self._samples(now, now + offset))
 
     def _share(self, account: Account, booked: Booked, now: float) -> None:
         if not booked.nanoseconds:
             return
-        contract = "" if account.price is None else account.price.pricing
-        self._tenants.book(account.owners, contract, booked, now)
+        self._tenants.book(account.owners, _contract(account), booked, now)
         self._runs.pay((account.gpu, account.uuid), booked)
 
     # ------------------------------------------------------------ what is on the board
@@ -267,10 +267,14 @@ class _Cost:
 
     def _prices(self, wall: float) -> Iterator[tuple[tuple[str, str], float]]:
         for account in self._accounts.values():
-            base = None if account.price is None else account.price.dollars
-            dollars = self._pricing.schedule.at(wall, base)
+            dollars = self._dollars(account, wall)
             if dollars is not None:
                 yield (account.gpu, account.uuid), dollars
+
+    def _dollars(self, account: Account, wall: float) -> float | None:
+        """Return the price of a GPU's hour at a moment."""
+        base = None if account.price is None else account.price.dollars
+        return self._pricing.schedule.at(wall, base)
 
     def _of_prices(self, prices: Mapping[tuple[str, str], float], wall: float) -> Iterator[Sample]:
         oldest: dict[str, float] = {}
@@ -331,6 +335,10 @@ class _Cost:
             for one in accounts.values():
                 one.begin_anew(now, final=final)
         self._accounts = accounts
+
+
+def _contract(account: Account) -> str:
+    return "" if account.price is None else account.price.pricing
 
 
 def _of_account(account: Account) -> Iterator[Sample]:

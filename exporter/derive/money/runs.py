@@ -22,6 +22,7 @@ Gpu = tuple[str, str]
 INPUTS: tuple[Metric, ...] = (
     c.TRAIN_RUN_GPU,
     c.TRAIN_STALLED,
+    c.TRAIN_LOCAL_RANKS,
     c.TRAIN_TOKENS_TOTAL,
     c.TRAIN_WORLD_SIZE,
     c.TRAIN_REMAINING_SECONDS,
@@ -121,7 +122,9 @@ class Runs:
         for sample in view.samples(c.TRAIN_RUN_GPU):
             who, gpu, uuid = sample.labels
             gpus.setdefault(who, set()).add((gpu, uuid))
+        # A node that does not speak for the run tells of its processes, and not of a stall.
         lives = {sample.labels[0] for sample in view.samples(c.TRAIN_STALLED)}
+        lives |= {r.labels[0] for r in readings(view, c.TRAIN_LOCAL_RANKS, now) if r.value}
         for name in gpus:
             self._runs.setdefault(name, _Run(now))
         for name, run in self._runs.items():
@@ -150,9 +153,10 @@ class Runs:
     def samples(self, prices: Mapping[Gpu, float]) -> Iterator[Sample]:
         """Yield what is known of each run; `prices` are those of an hour of each GPU now."""
         for name, run in self._runs.items():
-            if run.paid:
+            priced = bool(run.gpus) and prices.keys() >= run.gpus
+            if run.paid or priced:
                 yield c.TRAIN_COST_DOLLARS_TOTAL(run.dollars, name)
-            if not run.going or run.world is None or not prices.keys() >= run.gpus:
+            if not run.going or run.world is None or not priced:
                 continue
             whole = run.world / len(run.gpus)
             if (each := run.per_token()) is not None:

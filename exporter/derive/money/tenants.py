@@ -78,14 +78,21 @@ class Tenants:
         self._pods: dict[tuple[str, str, str], _Sum] = {}
         self._has: dict[str, float] | None = None
 
-    def begin(self, owners: Iterable[Owners | None]) -> None:
-        """Note who has what at present; nothing where that is known of no GPU."""
-        known = [one for one in owners if one is not None]
-        has: dict[str, float] = {}
-        for some in known:
-            for namespace, _ in some:
+    def begin(self, owners: Iterable[tuple[Owners | None, str]], now: float) -> None:
+        """Note who has what at present, and by which contract; nothing where that is not known.
+
+        Counters begin at 0: what a series shows first is no increase to Prometheus.
+        """
+        has: dict[str, float] | None = None
+        for some, contract in owners:
+            if some is None:
+                continue
+            has = {} if has is None else has
+            for namespace, pod in some:
                 has[namespace] = has.get(namespace, 0.0) + 1 / len(some)
-        self._has = has if known else None
+                self._tenants.setdefault((namespace, contract), _Sum(now)).seen = now
+                self._pods.setdefault((namespace, pod, contract), _Sum(now)).seen = now
+        self._has = has
 
     def book(self, owners: Owners | None, pricing: str, booked: Booked, now: float) -> None:
         """Divide what was booked of a GPU among those who had it."""
