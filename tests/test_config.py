@@ -119,9 +119,11 @@ def test_the_example_file_is_valid_and_shows_every_key() -> None:
         TrainingPageSettings,
         TrainingRunSettings,
     )
+    from exporter.config.money import HoursSettings, TcoSettings
 
     listed = (
-        AcceleratorSettings, BaselineSettings, ReceiverSettings, ServerSettings,
+        AcceleratorSettings, BaselineSettings, HoursSettings, ReceiverSettings, ServerSettings,
+        TcoSettings,
         TrainingFilesSettings, TrainingPageSettings, TrainingRunSettings,
     )  # fmt: skip
     known = keys(Settings).union(OPTIONS, *map(keys, listed))

@@ -25,7 +25,11 @@ from pydantic import (
     model_validator,
 )
 
-from exporter.config.money import NotifySettings, ReceiverSettings, SpotSettings
+from exporter.config.money import (
+    CostSettings,
+    HoursSettings,
+    OpenCostSettings,
+)
 from exporter.config.node import (
     DcgmPageSettings,
     DcgmSettings,
@@ -36,6 +40,7 @@ from exporter.config.node import (
     NvmlSettings,
     ProcessSettings,
 )
+from exporter.config.notices import NotifySettings, ReceiverSettings, SpotSettings
 from exporter.config.serving import (
     InferenceSettings,
     ServerSettings,
@@ -124,6 +129,7 @@ class SourcesSettings(Section):
     nccl: NcclSettings = NcclSettings()
     spot: SpotSettings = SpotSettings()
     ranks: RanksSettings = RanksSettings()
+    opencost: OpenCostSettings = OpenCostSettings()
     training_files: Annotated[tuple[TrainingFilesSettings, ...], BeforeValidator(as_list)] = ()
     training_pages: Annotated[tuple[TrainingPageSettings, ...], BeforeValidator(as_list)] = ()
 
@@ -177,6 +183,7 @@ class Settings(Section):
     notify: NotifySettings = NotifySettings()
     diagnosis: DiagnosisSettings = DiagnosisSettings()
     training: TrainingSettings = TrainingSettings()
+    cost: CostSettings = CostSettings()
     accelerators: Annotated[tuple[AcceleratorSettings, ...], BeforeValidator(as_list)] = ()
     inference_sla: Annotated[tuple[Objective, ...], _objectives(read_inference)] = ()
     training_sla: Annotated[tuple[Objective, ...], _objectives(read_training)] = ()
@@ -365,6 +372,7 @@ _ENTRIES: dict[str, type[Section]] = {
     "training_pages": TrainingPageSettings,
     "alertmanagers": ReceiverSettings,
     "webhooks": ReceiverSettings,
+    "hours": HoursSettings,
 }
 """What the entries of a list are, by its key."""
 

@@ -13,7 +13,7 @@ from exporter.clouds import CLOUDS, ENDPOINTS, Cloud, Service, find_provider
 from exporter.clouds.aws import Aws
 from exporter.clouds.azure import Azure
 from exporter.config import ConfigError, Settings, page_url
-from exporter.config.money import NotifySettings, ReceiverSettings, SpotSettings
+from exporter.config.notices import NotifySettings, ReceiverSettings, SpotSettings
 from exporter.fetch import HttpFetcher, Refused
 from exporter.plans.estate import Estate, Plan, remembering
 from exporter.runner import Schedule
@@ -52,7 +52,7 @@ def spot_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
 def _notify_plans(notify: NotifySettings, estate: Estate) -> Iterator[Plan]:
     """Yield who is told what is announced."""
     schedule = Schedule(notify.interval, notify.deadline, notify.max_series)
-    notices, clock, node = estate.notices, estate.clock, os.uname().nodename
+    notices, clock, node = estate.notices, estate.clock, _node()
 
     def planned(name: str, told: object, make: Callable[[], Source]) -> Plan:
         return Plan(f"notify:{name}", c.EXPORTER, schedule, f"{schedule} {told!r}", make)
@@ -76,6 +76,11 @@ def _notify_plans(notify: NotifySettings, estate: Estate) -> Iterator[Plan]:
                 labels=notify.labels, resend=notify.resend,
             ),
         )  # fmt: skip
+
+
+def _node() -> str:
+    """Return what the node is called: in Kubernetes as it says, else by the host's name."""
+    return os.environ.get("NODE_NAME") or os.uname().nodename
 
 
 def _file(notify: NotifySettings) -> Path | None:

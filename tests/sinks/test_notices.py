@@ -17,7 +17,7 @@ import pytest
 
 from exporter import catalogue as c
 from exporter.clock import SystemClock
-from exporter.config.money import NotifySettings
+from exporter.config.notices import NotifySettings
 from exporter.notices import Instance, Notice, NoticeBoard, Outlook
 from exporter.plans.estate import Estate
 from exporter.plans.spot import _notify_plans
