@@ -2101,6 +2101,12 @@ SPOT_INTERRUPTIONS_TOTAL = Metric(
     "Interruptions of this node that were announced; each counts once.",
     _CLOUD, SPOT, stability="experimental",
 )  # fmt: skip
+COST_INTERRUPTION_DOLLARS_TOTAL = Metric(
+    "cost_interruption_dollars_total", "counter",
+    "What interruptions of a run cost: the time until the first step after them, on all its GPUs,"
+    " at the mean price of this node's. An upper bound where machines that are gone cost nothing.",
+    _RUN, SPOT, "dollars", "experimental",
+)  # fmt: skip
 
 # ---------------------------------------------------------------- diagnosis: what the numbers mean
 # `run` is a training run; empty: the GPUs of the node that no run and no inference server uses.

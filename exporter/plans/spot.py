@@ -14,18 +14,30 @@ from exporter.clouds.aws import Aws
 from exporter.clouds.azure import Azure
 from exporter.config import ConfigError, Settings, page_url
 from exporter.config.notices import NotifySettings, ReceiverSettings, SpotSettings
+from exporter.derive.money.interruptions import interruptions
 from exporter.fetch import HttpFetcher, Refused
 from exporter.plans.estate import Estate, Plan, remembering
 from exporter.runner import Schedule
 from exporter.samples import Malformed, Source, SourceError, reason_of
 from exporter.sinks.notices import AlertmanagerSink, NoticeFile, Webhook
 from exporter.sinks.statefile import this_boot
+from exporter.sources.derived import DerivedSource
 from exporter.sources.spot import SpotSource
 
 _FILE = Path("/run/flopwatch/notices.json")
 """Where jobs look; `exporter.client.spot` knows it too."""
 
 _MOST_ANSWER = 64 << 10
+
+
+def interruption_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
+    """Yield what interruptions of runs cost; `money` asks for it where there are prices."""
+    told, clock = settings.cost, estate.clock
+    yield Plan(
+        "derive:interruptions", c.SPOT, Schedule(told.interval, told.deadline, told.max_series),
+        f"{told.interval} {told.deadline} {told.max_series}",
+        lambda: DerivedSource(interruptions(), estate.board.view, clock),
+    )  # fmt: skip
 
 
 def spot_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
