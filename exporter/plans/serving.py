@@ -20,6 +20,7 @@ from exporter.config import (
     address,
 )
 from exporter.derive import serving
+from exporter.derive.serving.costs import Policy
 from exporter.discovery import (
     FileFinder,
     Finder,
@@ -333,15 +334,16 @@ def serving_plan(settings: Settings, estate: Estate) -> Plan:
     often = min((told.interval, *_paces(settings.sources.inference)))
     schedule = Schedule(often, told.deadline, told.max_series, AFTER_READING)
     shapes = _shapes(settings.sources.inference)
+    policy = Policy(settings.cost.output_weight, settings.cost.servers_without_gpus == "node")
     kept = remembering(settings, estate)
     return Plan(
         "derive:serving", c.SERVING, schedule,
-        f"{schedule!r} {told!r} {objectives!r} {shapes!r}"
+        f"{schedule!r} {told!r} {objectives!r} {shapes!r} {policy}"
         f" {settings.state_directory} {settings.state_interval}",
         lambda: DerivedSource(
             serving(
                 told.windows, objectives, _log.warning, load_models(), shapes,
-                every=told.refresh,
+                policy=policy, every=told.refresh,
             ),
             estate.board.view, estate.clock, **kept,
         ),
