@@ -28,6 +28,9 @@ from exporter.training import TrainingLedger
 from exporter.training.reception import Reception
 from exporter.xids import XidLedger
 
+AFTER_READING = 0.05
+"""How long after the others' beat a derivation has its own, in seconds."""
+
 STATE_DEADLINE = 5.0
 """How long reading and writing the state file should take at most, in seconds."""
 

@@ -101,9 +101,7 @@ class Daemon:
 
     def _derivation(self, pricing: Pricing) -> Runner:
         offset = self.clock.time() - self.clock.monotonic()
-        one = cost(
-            pricing, lambda now: now + offset, self.life, longest_gap=1.5 * STEP, **self._more
-        )
+        one = cost(pricing, lambda now: now + offset, self.life, **self._more)
         return self._runner(
             DerivedSource(
                 one, self.board.view, self.clock,

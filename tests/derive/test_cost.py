@@ -235,6 +235,36 @@ def test_time_in_which_the_driver_tells_nothing_is_paid_for_and_not_called_idle(
     assert math.fsum(found.values()) == pytest.approx(2.0 * 1800 / 3600)
 
 
+def test_a_round_that_comes_late_calls_nothing_unknown(tmp_path: Path) -> None:
+    """A busy machine: the driver's counters went on, whoever did not look at them."""
+    clock = FakeClock()
+    one = daemon(tmp_path, clock, Driver(clock, {0: 0.5}))
+    one.step()
+    for _ in range(10):
+        clock.advance(55)
+        one.step()
+
+    found = by_state(one)
+    assert found["busy"] == found["idle"] == pytest.approx(550 / 3600)
+    assert found["unknown"] == 0
+
+
+def test_a_reading_that_is_missing_is_told_from_idle(tmp_path: Path) -> None:
+    """The driver hung for twenty seconds: what its counters have counts, the rest is unknown."""
+    clock = FakeClock()
+    driver = Driver(clock, {0: 0.5})
+    one = daemon(tmp_path, clock, driver)
+    one.step()
+    driver.hangs = True
+    run(one, STEP)
+    driver.hangs = False
+    run(one, STEP)
+
+    found = by_state(one)
+    assert found["busy"] == found["unknown"] == pytest.approx(STEP * 2.0 / 3600)
+    assert found["idle"] == 0
+
+
 def test_idle_is_never_negative(tmp_path: Path) -> None:
     """A driver may tell of more work than time has passed (opencost 3359 shows it below 0)."""
     clock = FakeClock()

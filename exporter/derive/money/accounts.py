@@ -68,6 +68,7 @@ class Account:
         self.dollars = dict.fromkeys(STATES, 0.0)
         self._begun = False
         self._heard = now
+        self._missed = False
         self._last: Activity | None = None
         self._owed = 0.0
 
@@ -76,20 +77,21 @@ class Account:
     ) -> Booked:
         """Book the time up to a new reading; up to `now` if there is none, or none for too long.
 
-        `offset` turns moments into Unix seconds; readings further apart than `gap` seconds may
-        leave work out.
+        `offset` turns moments into Unix seconds. Where a reading was missing in between, or they
+        lie further apart than `gap` seconds, work may be left out.
         """
+        self._missed = self._missed or activity is None
         if not self._begun:
-            self._begun, self._heard = True, now
+            self._begun, self._heard, self._missed = True, now, False
             if activity is not None:
                 self.until, self._last = activity.taken, activity
             return Booked()
         if activity is not None and activity.taken > self.until:
             busy, known = self._worked(activity, gap)
             booked = self._put(activity.taken, busy, schedule, offset, known=known)
-            self._last, self._heard = activity, activity.taken
+            self._last, self._heard, self._missed = activity, activity.taken, False
             return booked
-        silent = self._last is None or now - self._heard > max(PATIENCE, gap)
+        silent = self._last is None or now - self._heard > gap
         if silent and now > self.until:
             self._last, self._owed = None, 0.0
             return self._put(now, 0.0, schedule, offset, known=False)
@@ -109,7 +111,7 @@ class Account:
         rise += self._owed
         busy = min(rise, elapsed)
         self._owed = min(rise - busy, _OWED)
-        return busy, elapsed <= gap
+        return busy, not self._missed and elapsed <= gap
 
     def _put(
         self, until: float, busy: float, schedule: Schedule, offset: float, *, known: bool

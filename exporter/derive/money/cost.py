@@ -90,14 +90,14 @@ def cost(
     energy: Energy = Energy(),  # noqa: B008 - it does not change
     quotas: Mapping[str, float] | None = None,
     newest: float | None = None,
-    longest_gap: float = 15.0,
+    longest_gap: float = PATIENCE,
 ) -> Derivation:
     """Return the derivation.
 
     `wall` turns a monotonic moment into Unix seconds. `life` names this process: a memory of the
     same goes on without a gap. `quotas` are GPUs by namespace, `newest` is when the newest row of
     the table of list prices is of; readings of activity that lie more than `longest_gap` seconds
-    apart may leave work out.
+    apart (`PATIENCE` at least) may leave work out.
     """
     whole = _Cost(
         pricing,
@@ -106,7 +106,7 @@ def cost(
         meters=Meters(energy),
         shares=Tenants(quotas or {}),
         newest=newest,
-        longest_gap=longest_gap,
+        longest_gap=max(PATIENCE, longest_gap),
     )
     return Derivation(
         name=NAME,
@@ -319,7 +319,7 @@ class _Cost:
             raise Malformed(f"not taken over: {type(error).__name__}: {error}") from None
 
     def _restore(self, memory: Any, now: float, age: float, *, final: bool) -> None:
-        same = memory["life"] == self._life and age <= max(PATIENCE, self._longest_gap)
+        same = memory["life"] == self._life and age <= self._longest_gap
         keep = same or final
         accounts = {str(uuid): Account.restored(one) for uuid, one in memory["accounts"].items()}
         self._meters.restore(memory["energy"], same=same, final=final)
