@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.metadata import GUARD, PATHS, TOKEN, hang, metadata
+from tests.sinks.test_notices import alertmanager, alerts  # noqa: F401 - a fixture
 from tests.sources.test_cloud_notices import NOTICES
 from tests.test_daemon import Daemon, free_port, ready
 
@@ -158,6 +159,27 @@ def test_a_service_that_hangs_holds_up_no_scrape(launch: Launch) -> None:
         assert "hop limit" in daemon.get("/api/v1/status")[1]
         code, seconds = daemon.stop()
         assert (code, seconds < 4) == (0, True)
+
+
+def test_a_real_alertmanager_hears_of_it_from_the_daemon(
+    launch: Launch,
+    alertmanager: str,  # noqa: F811
+) -> None:
+    """Within seconds, and once the work on the host is called off it is resolved there."""
+    scheduled = "/latest/meta-data/events/maintenance/scheduled"
+    with metadata("aws") as mock:
+        mock.say(scheduled, json.dumps([{
+            "NotBefore": "21 Jan 2030 09:00:43 GMT", "Code": "system-reboot", "State": "active",
+            "EventId": "instance-event-1", "Description": "scheduled reboot"}]))  # fmt: skip
+        receivers = f"notify: {{file: false, alertmanagers: [{{name: am, url: '{alertmanager}'}}]}}"
+        launch(f"provider: aws, endpoint: {mock.url}", more=receivers)
+        until(lambda: set(alerts(alertmanager)) == {"HostMaintenance"})
+        mock.say(PATHS["aws"], NOTICES["aws"])
+        began = time.monotonic()
+        until(lambda: "SpotInterruption" in alerts(alertmanager))
+        assert time.monotonic() - began < 6
+        mock.say(scheduled, "[]")
+        until(lambda: set(alerts(alertmanager)) == {"SpotInterruption"})
 
 
 # ---------------------------------------------------------------- a job that is interrupted

@@ -166,6 +166,7 @@ def test_oracle_documents_no_notice_and_that_is_said(mock: Metadata) -> None:
 @pytest.mark.parametrize(
     ("fault", "result", "reason"),
     [
+        (401, "unauthorized", "denied"),
         (403, "forbidden", "denied"),
         (429, "throttled", "unavailable"),
         (500, "server_error", "unavailable"),
