@@ -99,7 +99,7 @@ class _Sink:
         except _TROUBLE as error:
             self._counts["failed"] += 1
             self._failures += 1
-            pause = min(_LONGEST_PAUSE, 2.0 ** (self._failures - 1))
+            pause = min(_LONGEST_PAUSE, 2.0 ** min(self._failures - 1, 8))
             self._not_before = self.clock.monotonic() + pause
             self._fault = Fault.of("", error)
             return False
