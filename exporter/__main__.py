@@ -385,11 +385,15 @@ def _once(options: argparse.Namespace) -> int:
     _log_to_stderr(_log_level(options) or "error")
 
     def adjusted(settings: Settings) -> Settings:
-        # What a daemon remembers is not ours to overwrite; nobody waits five seconds for a round.
+        # What a daemon remembers, and tells others, is not ours to overwrite; nobody waits five
+        # seconds for a round.
         made = _adjusted(options, settings)
         serving = made.sources.serving.model_copy(update={"interval": 0.2})
         sources = made.sources.model_copy(update={"serving": serving})
-        return made.model_copy(update={"state_directory": None, "sources": sources})
+        quiet = made.notify.model_copy(update={"file": False, "alertmanagers": (), "webhooks": ()})
+        return made.model_copy(
+            update={"state_directory": None, "sources": sources, "notify": quiet}
+        )
 
     app = App(options.config, adjust=adjusted)
     app.start()
