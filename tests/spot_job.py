@@ -3,7 +3,8 @@
     spot_job.py FOLDER STEPS SECONDS    FLOPWATCH_URL, FLOPWATCH_NOTICES in the environment
 
 It "trains" a number by a rule of its own, so that a step that is lost or done twice shows in the
-result. What it does goes to FOLDER/log, a line for each step.
+result. What it does goes to FOLDER/log, a line for each step. With RANK and WORLD_SIZE in the
+environment its ranks agree after each step, by files: what an all-reduce is elsewhere.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def main(folder: Path, steps: int, seconds: float) -> None:
 
     def save(left: float | None) -> None:
         time.sleep(0.2)  # what writing a checkpoint takes
-        new = checkpoint.with_suffix(".new")
+        new = checkpoint.with_suffix(f".{os.getpid()}")
         new.write_text(json.dumps(state))
         new.replace(checkpoint)
         log(f"saved {state['step']} left {left}")
@@ -36,8 +37,23 @@ def main(folder: Path, steps: int, seconds: float) -> None:
         with (folder / "log").open("a") as file:
             file.write(f"{os.getpid()} {text}\n")
 
-    with Run("spot-run", step=state["step"], world_size=1) as run:
-        guard = Guard(save, run=run, marker=folder / "interrupted.json", every=0.1)
+    world, rank = int(os.environ.get("WORLD_SIZE", "1")), os.environ.get("RANK", "0")
+
+    def agree(mine: bool) -> bool:
+        vote = folder / f"vote.{state['step']}.{rank}"
+        new = folder / f"new.{rank}"
+        new.write_text(str(int(mine)))
+        new.rename(vote)
+        votes = [folder / f"vote.{state['step']}.{one}" for one in range(world)]
+        while not all(one.exists() for one in votes):
+            time.sleep(0.005)
+        return any(one.read_text() == "1" for one in votes)
+
+    with Run("spot-run", step=state["step"], world_size=world) as run:
+        guard = Guard(
+            save, run=run, marker=folder / "interrupted.json", every=0.1,
+            agree=agree if world > 1 else None,
+        )  # fmt: skip
         guard.resumed(state["step"], seconds=time.perf_counter() - began)
         log(f"begins after {state['step']}")
         for step in range(state["step"] + 1, steps + 1):

@@ -199,9 +199,9 @@ def final_weight(steps: int) -> int:
     return weight
 
 
-def train(folder: Path, daemon: Daemon, notices: Path) -> subprocess.Popen[bytes]:
+def train(folder: Path, daemon: Daemon, notices: Path, **more: str) -> subprocess.Popen[bytes]:
     environment = {
-        **os.environ, "FLOPWATCH_URL": f"http://127.0.0.1:{daemon.port}",
+        **os.environ, **more, "FLOPWATCH_URL": f"http://127.0.0.1:{daemon.port}",
         "FLOPWATCH_NOTICES": str(notices), "PYTHONPATH": str(ROOT),
     }  # fmt: skip
     command = [sys.executable, str(ROOT / "tests/spot_job.py"), str(folder), str(STEPS), "0.05"]
@@ -266,6 +266,43 @@ def test_a_real_job_saves_leaves_and_goes_on_where_it_was(
     assert done[saved - 1][0] != done[saved][0]  # another process, from the very next step
     assert done[-1][2] == final_weight(STEPS)
     assert not (tmp_path / "interrupted.json").exists()
+
+
+def test_ranks_leave_at_the_same_step_though_one_machine_alone_is_taken_away(
+    launch: Launch, tmp_path: Path
+) -> None:
+    """Rank 1 hears of it and rank 0 does not: both save after the same step, and go on together."""
+    notices, calm = tmp_path / "notices.json", tmp_path / "calm.json"
+    calm.write_text("{}")
+    with metadata("aws") as mock:
+        daemon = launch(
+            f"provider: aws, endpoint: {mock.url}",
+            more=TRAINING.format(file=notices, promise="< 2 minutes"),
+        )
+        daemon.wait_for("/metrics", has('spot_interruption_notice{provider="aws"} 0'))
+
+        def start_all(heard: Path) -> list[subprocess.Popen[bytes]]:
+            return [
+                train(tmp_path, daemon, heard if rank else calm, RANK=str(rank), WORLD_SIZE="2")
+                for rank in range(2)
+            ]
+
+        jobs = start_all(notices)
+        until(lambda: reached(tmp_path / "log", 5))
+        mock.say(PATHS["aws"], NOTICES["aws"])
+        assert [job.wait(30) for job in jobs] == [143, 143]
+        done = steps_in(tmp_path / "log")
+        last = {str(job.pid): max(n for pid, n, _ in done if pid == str(job.pid)) for job in jobs}
+        assert len(set(last.values())) == 1
+        daemon.wait_for("/metrics", has('train_interruptions_total{run="spot-run"} 1'))
+        for vote in tmp_path.glob("vote.*"):
+            vote.unlink()
+        again = start_all(calm)
+        assert [job.wait(60) for job in again] == [0, 0]
+        recoveries = 'train_interruption_recoveries_total{run="spot-run"} 1'
+        page = daemon.wait_for("/metrics", has(recoveries))
+        assert "\ntrain_runs_failed_total 0\n" in page
+        assert '\ntrain_interruptions_total{run="spot-run"} 1\n' in page
 
 
 def finish(folder: Path, daemon: Daemon, notices: Path) -> float:
