@@ -335,8 +335,8 @@ def check_recovery(daemon: Daemon, promise: str, kept: int) -> float:
     return seconds
 
 
-def until(true: Callable[[], bool]) -> None:
-    end = time.monotonic() + 30
+def until(true: Callable[[], bool], seconds: float = 30) -> None:
+    end = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < end
         time.sleep(0.02)
