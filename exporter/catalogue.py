@@ -703,6 +703,51 @@ TOPOLOGY_GPU_BEST_NIC_INFO = Metric(
 )  # fmt: skip
 
 # ---------------------------------------------------------------- fabric: use, balance, settings
+# A RoCE port and its interface share a link: its use is the sum of both. Rates are over the last
+# half minute. `kind` on nccl_environment_problem is of a closed list (docs/fabric.md).
+
+NIC_RECEIVE_UTILIZATION_RATIO = Metric(
+    "nic_receive_utilization_ratio", "gauge",
+    "Bytes received over what the link carries in that direction; absent without a link rate.",
+    ("device", "port"), FABRIC, "ratio", "experimental",
+)  # fmt: skip
+NIC_TRANSMIT_UTILIZATION_RATIO = Metric(
+    "nic_transmit_utilization_ratio", "gauge",
+    "Bytes sent over what the link carries in that direction; absent without a link rate.",
+    ("device", "port"), FABRIC, "ratio", "experimental",
+)  # fmt: skip
+GPU_NVLINK_PEAK_BANDWIDTH_BYTES_PER_SECOND = Metric(
+    "gpu_nvlink_peak_bandwidth_bytes_per_second", "gauge",
+    "What all active NVLinks of the GPU carry together in one direction.",
+    _GPU, FABRIC, stability="experimental",
+)  # fmt: skip
+GPU_NVLINK_RECEIVE_UTILIZATION_RATIO = Metric(
+    "gpu_nvlink_receive_utilization_ratio", "gauge",
+    "Payload received over gpu_nvlink_peak_bandwidth_bytes_per_second.",
+    _GPU, FABRIC, "ratio", "experimental",
+)  # fmt: skip
+GPU_NVLINK_TRANSMIT_UTILIZATION_RATIO = Metric(
+    "gpu_nvlink_transmit_utilization_ratio", "gauge",
+    "Payload sent over gpu_nvlink_peak_bandwidth_bytes_per_second.",
+    _GPU, FABRIC, "ratio", "experimental",
+)  # fmt: skip
+NIC_RAIL_BYTES_PER_SECOND = Metric(
+    "nic_rail_bytes_per_second", "gauge",
+    "What this node receives and sends over a rail: the compute NIC nearest to a GPU.",
+    ("rail",), FABRIC, stability="experimental",
+)  # fmt: skip
+NIC_RAIL_TRAFFIC_RATIO = Metric(
+    "nic_rail_traffic_ratio", "gauge",
+    "Traffic of a rail over the median of this node's rails. Absent while the median is below"
+    " fabric.rail_floor, or a rail is not known.",
+    ("rail",), FABRIC, "ratio", "experimental",
+)  # fmt: skip
+NIC_RAIL_IMBALANCE_RATIO = Metric(
+    "nic_rail_imbalance_ratio", "gauge",
+    "By how much the rail that carries least is below the median of the rails: 0 is balance, 1 a"
+    " rail that carries nothing.",
+    (), FABRIC, "ratio", "experimental",
+)  # fmt: skip
 
 # ---------------------------------------------------------------- serving: inference servers
 # Names of the user's specification to the letter where it has them (llm_ttft_seconds,

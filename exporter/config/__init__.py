@@ -25,6 +25,7 @@ from pydantic import (
     model_validator,
 )
 
+from exporter.config.fabric import FabricSettings, NcclEnvironmentSettings
 from exporter.config.node import (
     DcgmPageSettings,
     DcgmSettings,
@@ -118,6 +119,7 @@ class SourcesSettings(Section):
     logs: LogsSettings = LogsSettings()
     profiles: ProfilesSettings = ProfilesSettings()
     nccl: NcclSettings = NcclSettings()
+    nccl_environment: NcclEnvironmentSettings = NcclEnvironmentSettings()
     ranks: RanksSettings = RanksSettings()
     training_files: Annotated[tuple[TrainingFilesSettings, ...], BeforeValidator(as_list)] = ()
     training_pages: Annotated[tuple[TrainingPageSettings, ...], BeforeValidator(as_list)] = ()
@@ -170,6 +172,7 @@ class Settings(Section):
     push: PushSettings = PushSettings()
     sources: SourcesSettings = SourcesSettings()
     diagnosis: DiagnosisSettings = DiagnosisSettings()
+    fabric: FabricSettings = FabricSettings()
     training: TrainingSettings = TrainingSettings()
     accelerators: Annotated[tuple[AcceleratorSettings, ...], BeforeValidator(as_list)] = ()
     inference_sla: Annotated[tuple[Objective, ...], _objectives(read_inference)] = ()

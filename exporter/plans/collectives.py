@@ -1,0 +1,32 @@
+"""Plans for what is known of collectives: how the fabric is used, and what it could do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from exporter import catalogue as c
+from exporter.config import Settings
+from exporter.derive.fabric.use import use
+from exporter.plans.estate import Estate, Plan
+from exporter.plans.gpus import reads_gpus
+from exporter.reference.accelerators import load as load_accelerators
+from exporter.runner import Schedule
+from exporter.sources.derived import DerivedSource
+
+
+def comm_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
+    """Yield them where there are GPUs, or where they are asked for."""
+    wanted = settings.fabric
+    if _wanted(wanted.enabled, settings, estate):
+        schedule = Schedule(wanted.interval, wanted.deadline, wanted.max_series)
+        yield Plan(
+            "derive:fabric", c.FABRIC, schedule, repr(wanted),
+            lambda: DerivedSource(
+                use(load_accelerators(), window=wanted.window, floor=wanted.rail_floor),
+                estate.board.view, estate.clock,
+            ),
+        )  # fmt: skip
+
+
+def _wanted(enabled: object, settings: Settings, estate: Estate) -> bool:
+    return reads_gpus(settings, estate) if enabled == "auto" else bool(enabled)
