@@ -749,6 +749,26 @@ NIC_RAIL_IMBALANCE_RATIO = Metric(
     (), FABRIC, "ratio", "experimental",
 )  # fmt: skip
 
+NCCL_ENVIRONMENT_INFO = Metric(
+    "nccl_environment_info", "info",
+    "A run whose NCCL settings are known, and from where: client (the job told them itself),"
+    " process (the environment of its processes). Empty run: processes of which no run is known.",
+    ("run", "origin"), FABRIC, stability="experimental",
+)  # fmt: skip
+NCCL_ENVIRONMENT_PROBLEM = Metric(
+    "nccl_environment_problem", "gauge",
+    "1 for a mistake in a run's NCCL settings, 0 where it was looked for and is not there. Values"
+    " of variables are never told.",
+    ("run", "kind"), FABRIC, stability="experimental",
+)  # fmt: skip
+NCCL_COLLNET_ACTIVE = Metric(
+    "nccl_collnet_active", "gauge",
+    "Whether switches of the network add up for the run (SHARP): 1 if NCCL's log says so, or bus"
+    " bandwidth is beyond what links carry; 0 if the log says that it goes without, or bandwidth is"
+    " far below fabric.reference_bandwidth. Absent while nobody knows.",
+    ("run",), FABRIC, stability="experimental",
+)  # fmt: skip
+
 # ---------------------------------------------------------------- serving: inference servers
 # Names of the user's specification to the letter where it has them (llm_ttft_seconds,
 # llm_tokens_total, llm_active_requests), with our labels `engine` and `server` added. Rules and

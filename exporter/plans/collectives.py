@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from exporter import catalogue as c
 from exporter.config import Settings
@@ -12,6 +13,7 @@ from exporter.plans.gpus import reads_gpus
 from exporter.reference.accelerators import load as load_accelerators
 from exporter.runner import Schedule
 from exporter.sources.derived import DerivedSource
+from exporter.sources.nccl_environment import NcclEnvironmentSource
 
 
 def comm_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
@@ -24,6 +26,20 @@ def comm_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
             lambda: DerivedSource(
                 use(load_accelerators(), window=wanted.window, floor=wanted.rail_floor),
                 estate.board.view, estate.clock,
+            ),
+        )  # fmt: skip
+    yield from _environment_plans(settings, estate)
+
+
+def _environment_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
+    wanted, names = settings.sources.nccl_environment, settings.sources.ranks.names
+    if _wanted(wanted.enabled, settings, estate):
+        yield Plan(
+            "nccl_environment", c.FABRIC,
+            Schedule(wanted.interval, wanted.deadline, wanted.max_series),
+            f"{settings.root} {wanted!r} {names!r}",
+            lambda: NcclEnvironmentSource(
+                Path(settings.root), estate.training, estate.board.view, estate.clock, names=names
             ),
         )  # fmt: skip
 
