@@ -749,6 +749,18 @@ NIC_RAIL_IMBALANCE_RATIO = Metric(
     (), FABRIC, "ratio", "experimental",
 )  # fmt: skip
 
+NCCL_EXPECTED_BUS_BANDWIDTH_BYTES_PER_SECOND = Metric(
+    "nccl_expected_bus_bandwidth_bytes_per_second", "gauge",
+    "Bus bandwidth that the links allow an operation: NVLink on one node, between nodes the ports"
+    " of the communicator's GPUs, times fabric.efficiency; or fabric.reference_bandwidth.",
+    ("run", "rank", "collective", "size"), FABRIC, stability="experimental",
+)  # fmt: skip
+NCCL_BUS_BANDWIDTH_RATIO = Metric(
+    "nccl_bus_bandwidth_ratio", "gauge",
+    "Measured over expected bus bandwidth. Waiting for late ranks makes it small as well; above 1"
+    " switches add up, or two nodes use a tree.",
+    ("run", "rank", "collective", "size"), FABRIC, "ratio", "experimental",
+)  # fmt: skip
 NCCL_ENVIRONMENT_INFO = Metric(
     "nccl_environment_info", "info",
     "A run whose NCCL settings are known, and from where: client (the job told them itself),"
@@ -1880,6 +1892,34 @@ NCCL_BUS_BANDWIDTH_BYTES_PER_SECOND = Metric(
     "nccl_bus_bandwidth_bytes_per_second", "gauge",
     "Bus bandwidth of the last hundred operations, weighted by their time.",
     _OPERATION, NCCL, "", "experimental",
+)  # fmt: skip
+NCCL_COMMUNICATOR_INFO = Metric(
+    "nccl_communicator_info", "info",
+    "Ranks and nodes of the communicator that nccl_bus_bandwidth_bytes_per_second is of, from 16"
+    " MiB on. Absent where operations of several kinds of communicators are in it.",
+    (*_OPERATION, "ranks", "nodes"), NCCL, stability="experimental",
+)  # fmt: skip
+NCCL_WAIT_SECONDS_TOTAL = Metric(
+    "nccl_wait_seconds_total", "counter",
+    "Time in collectives in which the rank waited for others: by how much each took longer than on"
+    " the rank that came last. Of collectives that several ranks' dumps tell of; a lower bound"
+    " where ranks are missing.",
+    _RANK, NCCL, "seconds", "experimental",
+)  # fmt: skip
+NCCL_TRANSFER_SECONDS_TOTAL = Metric(
+    "nccl_transfer_seconds_total", "counter",
+    "The rest of the time of those collectives: all ranks were there.",
+    _RANK, NCCL, "seconds", "experimental",
+)  # fmt: skip
+NCCL_MATCHED_OPERATIONS_TOTAL = Metric(
+    "nccl_matched_operations_total", "counter",
+    "Those collectives: such as the dumps of several ranks tell of.",
+    _RANK, NCCL, stability="experimental",
+)  # fmt: skip
+NCCL_COLLNET_LOGGED = Metric(
+    "nccl_collnet_logged", "gauge",
+    "What NCCL's log says of SHARP: 1 in use, 0 not in use. Absent while it says neither.",
+    _RUN, NCCL, stability="experimental",
 )  # fmt: skip
 NCCL_SMALL_MESSAGE_RATIO = Metric(
     "nccl_small_message_ratio", "gauge",

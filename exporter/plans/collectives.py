@@ -7,6 +7,7 @@ from pathlib import Path
 
 from exporter import catalogue as c
 from exporter.config import Settings
+from exporter.derive.fabric.expected import Limits, expected
 from exporter.derive.fabric.use import use
 from exporter.plans.estate import Estate, Plan
 from exporter.plans.gpus import reads_gpus
@@ -27,6 +28,11 @@ def comm_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
                 use(load_accelerators(), window=wanted.window, floor=wanted.rail_floor),
                 estate.board.view, estate.clock,
             ),
+        )  # fmt: skip
+        limits = Limits(wanted.efficiency, wanted.reference_bandwidth, wanted.least_ratio)
+        yield Plan(
+            "derive:collectives", c.FABRIC, schedule, repr(wanted),
+            lambda: DerivedSource(expected(limits), estate.board.view, estate.clock),
         )  # fmt: skip
     yield from _environment_plans(settings, estate)
 
