@@ -193,8 +193,8 @@ class NcclSource:
         self._done = {path: state for path, state in self._done.items() if path in there}
         yield from self._follow_all([found for found, _ in looked])
         for found, settled in looked:
-            if settled and self._is_news(found):
-                yield from self._look_into(found)
+            if self._is_news(found):
+                yield from self._look_into(found, settled=settled)
         self._waits.settle()
         if self._malformed:
             yield Drop("malformed", self._malformed)
@@ -317,9 +317,11 @@ class NcclSource:
 
     # ------------------------------------------------------------ tests
 
-    def _look_into(self, found: Found) -> Iterator[Fault]:
-        """Find out what a new file is, and read it if it is a test's output."""
-        self._done[found.path] = found.state
+    def _look_into(self, found: Found, *, settled: bool) -> Iterator[Fault]:
+        """Find out what a new file is, and read it if it is a test's output that is finished.
+
+        Dumps and logs are followed at once: those of a busy job never rest between two looks.
+        """
         try:
             fd = _open(found.path)
             try:
@@ -330,6 +332,8 @@ class NcclSource:
                         self._begin(found, kind)
                         return
                     raise Malformed(f"more than {_MAX_DUMPS} dumps and logs")
+                if not settled:
+                    return
                 if found.state.size > _LARGEST_TEST:
                     raise Malformed(f"a test's output of more than {_LARGEST_TEST} bytes")
                 text = os.pread(fd, _LARGEST_TEST, 0).decode("utf-8", "replace")
@@ -337,10 +341,12 @@ class NcclSource:
                 os.close(fd)
             report = bandwidth_tests.read(text, found.name)
         except (OSError, ValueError) as error:
+            self._done[found.path] = found.state
             self._outcomes["failed"] += 1
             _, reason, detail = Fault.of("", error)
             yield Fault(clean(found.path), reason, clean(detail))
             return
+        self._done[found.path] = found.state
         self._outcomes["read"] += 1
         self._keep(found, report)
 

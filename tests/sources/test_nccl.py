@@ -221,6 +221,19 @@ def test_a_directory_of_thousands_of_dumps_is_bounded(tmp_path: Path) -> None:
     assert "more than 512 dumps" in desk.faults[0].detail
 
 
+def test_a_dump_that_never_rests_between_two_looks_is_followed_all_the_same(
+    tmp_path: Path,
+) -> None:
+    """A busy job writes at each interval, which is shorter than ours."""
+    desk, file = Desk(tmp_path), tmp_path / "a.log"
+    for number in range(4):
+        with file.open("ab") as more:
+            more.write(line(coll_sn=number))
+        told = desk.look(1)
+    key = ("llama", "2", "AllReduce", "inf")
+    assert told[c.NCCL_OPERATIONS_TOTAL, key] == 4
+
+
 # ---------------------------------------------------------------- waiting
 
 
