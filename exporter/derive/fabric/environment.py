@@ -299,6 +299,13 @@ RULES: Mapping[str, Rule] = {
 }
 """The mistakes of one process, by kind."""
 
+SERIOUS = frozenset({
+    "ib_disabled", "hca_missing", "hca_incomplete", "socket_interface_rdma",
+    "socket_interface_missing", "socket_interface_local", "p2p_disabled", "shm_disabled",
+    "gdr_disabled", "debug_left_on", "cross_nic", "ranks_differ",
+})  # fmt: skip
+"""Mistakes that cost bandwidth or the run; the others are bad habits, or tell of themselves."""
+
 DIFFER = "ranks_differ"
 KINDS = (*RULES, DIFFER)
 """All kinds of mistakes."""
