@@ -134,11 +134,9 @@ def _parser() -> argparse.ArgumentParser:
     docs.set_defaults(command=_docs)
     docs.add_argument("file", type=Path, nargs="?", default=Path("docs/METRICS.md"))
 
-    from exporter.commands import fabric_parser
-    from exporter.commands import parser as training_parser
+    from exporter.commands.parser import add_commands
 
-    training_parser.add_commands(commands, _told)
-    fabric_parser.add_commands(commands, _told)
+    add_commands(commands, _told)
     return parser
 
 

@@ -7,9 +7,10 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from exporter.commands.parser import Handler, Said
+if TYPE_CHECKING:
+    from exporter.commands.parser import Handler, Said
 
 _SCALES = {
     "": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30,
@@ -18,7 +19,7 @@ _QUANTITY = re.compile(r"(\d+(?:\.\d+)?(?:e\d{1,2})?)\s*((?:[kMGT]|[KMG]i)?)(B|b
 _COUNT = re.compile(r"(\d+(?:\.\d+)?(?:e\d{1,2})?)([MBT]?)")
 
 
-def add_commands(commands: Any, told: Callable[[Handler], Callable[[Any], int]]) -> None:
+def add_fabric_commands(commands: Any, told: Callable[[Handler], Callable[[Any], int]]) -> None:
     """Add the commands to a parser's `add_subparsers`; `told` prints what a handler returns."""
     comm = commands.add_parser(
         "comm", help="tell what collectives cost by theory, and what a training step sends"
