@@ -33,6 +33,7 @@ _FAILED = re.compile(
 )
 _SHARP = frozenset({b"COLLNET_DIRECT", b"COLLNET_CHAIN"})
 _MOST = 4096
+_LONGEST = 4096
 
 
 def is_log(first: bytes) -> bool:
@@ -48,7 +49,8 @@ class Log:
         self._nodes: dict[tuple[bytes, bytes], int] = {}
 
     def take(self, line: bytes) -> None:
-        """Take a line."""
+        """Take a line; what is beyond its first bytes counts for nothing."""
+        line = line[:_LONGEST]
         if b"-> Algo " in line:
             self._choose(line)
         elif b" nNodes " in line:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from fnmatch import fnmatchcase
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -26,7 +25,7 @@ from exporter.clock import Clock
 from exporter.derive.fabric.environment import Node, Port, Process, Settings, problems
 from exporter.discovery import Machine
 from exporter.formats import nccl_settings
-from exporter.formats.ranks import RankProcess, rank_of
+from exporter.formats.ranks import RankProcess, rank_of, run_of
 from exporter.samples import Metric, Sample, View
 from exporter.training.ledger import SILENT, TrackedRun
 
@@ -133,22 +132,13 @@ class NcclEnvironmentSource:
         about, settings = rank_of(environment), nccl_settings.from_environment(environment)
         if about is None and not settings:
             return pid, None
+        run = (run_of(about, self._names) if about else None) or ""
         file = self._file(pid)
         seen = node._replace(
             interfaces=self._interfaces(pid), odd_file=None if file is None else file.odd
         )
         both = {**({} if file is None else file.settings), **settings}
-        return pid, _Found(self._run(about), about, Process(both, seen))
-
-    def _run(self, about: RankProcess | None) -> str:
-        if about is None:
-            return ""
-        if about.run is not None:
-            return about.run
-        for pattern, name in self._names.items():
-            if any(fnmatchcase(hint, pattern) for hint in about.hints or ("",)):
-                return name
-        return about.hints[0] if about.hints else ""
+        return pid, _Found(run, about, Process(both, seen))
 
     def _holds_gpu(self, pid: int) -> bool:
         folder = self._proc / str(pid) / "fd"
@@ -247,7 +237,7 @@ def _node(view: View) -> Node:
     ports = tuple(
         Port(
             one["device"], one["port"], one["link_layer"],
-            up.get((one["device"], one["port"]), False), one["virtual"] == "true",
+            up.get((one["device"], one["port"]), False),
         )
         for one in told
         if one["port"]

@@ -14,7 +14,9 @@ import pytest
 
 from exporter import catalogue as c
 from exporter.board import Board
+from exporter.demo import Demo
 from exporter.derive.fabric.environment import KINDS
+from exporter.formats import pushes
 from exporter.samples import Sample, View
 from exporter.sources.nccl_environment import NcclEnvironmentSource
 from exporter.training import TrainingLedger
@@ -236,6 +238,28 @@ def test_sharp_that_a_job_asked_for_is_held_against_what_was_seen() -> None:
 def test_an_empty_board_is_no_trouble() -> None:
     source = NcclEnvironmentSource(Path("/nowhere"), TrainingLedger(), Board().view, FakeClock())
     assert list(source.read()) == []
+
+
+def test_the_demo_s_job_tells_its_settings(tmp_path: Path) -> None:
+    """It takes a prefix for a list, and believes in a variable that is none."""
+    made = TrainingLedger()
+    demo = Demo(tmp_path)
+    try:
+        demo.step(30.0)
+        for body in demo.pushes():
+            records = [record for _, record in pushes.read(body, 1000).records]
+            made.tell("push", records, 1000.0)
+    finally:
+        demo.close()
+    bond = {"device": "mlx5_bond_0", "port": "1", "link_layer": "Ethernet"}
+    samples = [
+        c.NIC_INFO(1, *(bond.get(label, "") for label in c.NIC_INFO.labels)),
+        c.NIC_UP(1, "mlx5_bond_0", "1"),
+    ]
+    (found,) = told(ports(), samples, ledger=made).values()
+    assert {kind for kind, so in found.items() if so} == {
+        "=client", "hca_beyond_rails", "variable_without_effect",
+    }  # fmt: skip
 
 
 # ---------------------------------------------------------------- all of it

@@ -42,7 +42,6 @@ class Port(NamedTuple):
     port: str
     link_layer: str
     active: bool
-    virtual: bool = False
 
 
 class Node(NamedTuple):
