@@ -775,3 +775,18 @@ def test_what_was_promised_of_jobs_is_judged_though_nobody_reads_any() -> None:
 
     assert "derive:training" not in names(quiet)
     assert "derive:training" in names(f"{quiet}training_sla: {{job_failure_rate: '< 5%'}}")
+
+
+def test_ports_that_are_read_seldom_have_a_rate_all_the_same() -> None:
+    """A window of half a minute holds one reading of them, which is no rate."""
+    text = "sources: {{network: {{interval: {}}}}}"
+    often, seldom = (
+        next(
+            one.fingerprint
+            for one in plan(parse(text.format(every), "f"), Estate(FakeClock(), gpus=True))
+            if one.name == "derive:fabric"
+        )
+        for every in ("5s", "60s")
+    )
+    assert often.endswith(" 30.0")
+    assert seldom.endswith(" 180.0")

@@ -9,6 +9,7 @@ from exporter import catalogue as c
 from exporter.config import Settings
 from exporter.derive.fabric.expected import Limits, expected
 from exporter.derive.fabric.use import use
+from exporter.derive.memory import HOUR
 from exporter.plans.estate import Estate, Plan
 from exporter.plans.gpus import reads_gpus
 from exporter.reference.accelerators import load as load_accelerators
@@ -16,16 +17,20 @@ from exporter.runner import Schedule
 from exporter.sources.derived import DerivedSource
 from exporter.sources.nccl_environment import NcclEnvironmentSource
 
+_READINGS = 3
+
 
 def comm_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
     """Yield them where there are GPUs, or where they are asked for."""
     wanted = settings.fabric
     if _wanted(wanted.enabled, settings, estate):
+        # Two readings make a rate, and a third may be late.
+        window = max(wanted.window, min(_READINGS * settings.sources.network.interval, HOUR))
         schedule = Schedule(wanted.interval, wanted.deadline, wanted.max_series)
         yield Plan(
-            "derive:fabric", c.FABRIC, schedule, repr(wanted),
+            "derive:fabric", c.FABRIC, schedule, f"{wanted!r} {window}",
             lambda: DerivedSource(
-                use(load_accelerators(), window=wanted.window, floor=wanted.rail_floor),
+                use(load_accelerators(), window=window, floor=wanted.rail_floor),
                 estate.board.view, estate.clock,
             ),
         )  # fmt: skip

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from exporter.client import nccl as client
 from exporter.derive.fabric.environment import (
@@ -216,3 +218,18 @@ def test_the_first_of_a_variable_that_is_there_twice_counts() -> None:
 )
 def test_a_file_is_read_as_nccl_reads_it(text: bytes, settings: dict[str, str], odd: bool) -> None:
     assert from_file(text) == (settings, odd)
+
+
+@given(st.lists(st.tuples(
+    st.one_of(st.sampled_from(sorted(nccl_settings.PATTERNS)), st.text(max_size=12)),
+    st.one_of(st.sampled_from(["1", "0", "^=mlx5_0", "=,", ",", ":", "^", "LOC"]), st.text()),
+), max_size=8))  # fmt: skip
+def test_whatever_an_environment_holds_it_is_judged(pairs: list[tuple[str, str]]) -> None:
+    """Without trouble, and nothing but kinds and yes or no comes out."""
+    text = "\0".join(f"{name}={value}" for name, value in pairs).encode("utf-8", "replace")
+    kept = from_environment(text)
+    assert set(kept) <= set(nccl_settings.PATTERNS)
+    for node in (DGX, Node(), Node((), frozenset(), frozenset(), False, False, True)):
+        told = problems([Process(kept, node), Process({}, node)])
+        assert set(told) <= set(KINDS)
+        assert all(isinstance(so, bool) for so in told.values())

@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from exporter import catalogue as c
 from exporter.clock import SystemClock
 from exporter.formats.nccl_inspector import Operation, read
+from exporter.formats.nccl_log import Log
 from exporter.profiling.folder import Directory, Folder
 from exporter.samples import Drop, Fault, Gate, Malformed, Metric, Sample
 from exporter.sources.nccl import NcclSource
@@ -357,6 +360,25 @@ def test_a_test_s_output_with_nccl_s_log_in_it_is_a_test_s_output(tmp_path: Path
     told = desk.look()
     assert c.NCCL_TEST_BUS_BANDWIDTH_BYTES_PER_SECOND in {metric for metric, _ in told}
     assert not desk.faults
+
+
+@given(st.lists(st.one_of(
+    st.binary(max_size=80),
+    st.sampled_from([one.encode() for one in (*START.splitlines(), CHOICE)]),
+), max_size=20))  # fmt: skip
+def test_no_line_of_a_log_is_trouble(lines: list[bytes]) -> None:
+    log = Log()
+    for one in lines:
+        log.take(one)
+    assert log.sharp in (None, True, False)
+
+
+def test_a_line_that_is_made_to_be_slow_is_not() -> None:
+    """A megabyte of what the patterns begin with."""
+    log, began = Log(), time.process_time()
+    for start in (b"NCCL WARN ", b"AllReduce: 1 Bytes -> Algo A proto B ", b"comm 0x1 nNodes "):
+        log.take(start * 100_000)
+    assert time.process_time() - began < 1
 
 
 # ---------------------------------------------------------------- communicators
