@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
@@ -158,14 +159,14 @@ class NcclEnvironmentSource:
     def _file(self, pid: int) -> nccl_settings.File | None:
         """Return the machine's settings as a process sees them; `None` if that may not be seen."""
         etc = self._proc / str(pid) / "root" / "etc"
-        try:
-            there = etc.is_dir()
-        except OSError:
-            return None
         text = _beginning(etc / "nccl.conf")
         if text is not None:
             return nccl_settings.from_file(text)
-        return nccl_settings.File({}, odd=False) if there else None
+        try:
+            missing = "nccl.conf" not in os.listdir(etc)  # noqa: PTH208 - names are wanted
+        except OSError:
+            return None
+        return nccl_settings.File({}, odd=False) if missing else None
 
 
 def _leads_to_gpu(entry: os.DirEntry[str]) -> bool:
@@ -176,9 +177,13 @@ def _leads_to_gpu(entry: os.DirEntry[str]) -> bool:
 
 
 def _beginning(path: Path) -> bytes | None:
+    """Return how a file begins. What is in a container's /etc is the container's to choose: no link
+    is followed, which might lead to a file of the host, and no FIFO and no device is opened.
+    """
     try:
-        # A FIFO in a container's /etc would hold us up.
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        if not stat.S_ISREG(path.lstat().st_mode):
+            return None
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return None
     try:

@@ -152,6 +152,18 @@ def test_a_fifo_in_a_container_s_etc_holds_nobody_up(tmp_path: Path) -> None:
     assert time.monotonic() - began < 5
 
 
+def test_a_link_in_a_container_s_etc_is_not_followed_to_a_file_of_the_host(tmp_path: Path) -> None:
+    secret = tmp_path / "shadow"
+    secret.write_text("NCCL_IB_DISABLE=1\n")
+    folder = tmp_path / "proc" / "41"
+    (folder / "root" / "etc").mkdir(parents=True)
+    (folder / "root" / "etc" / "nccl.conf").symlink_to(secret)
+    (folder / "environ").write_bytes(b"NCCL_DEBUG=WARN\0")
+    found = told(ports(), on_gpu(41), root=tmp_path)[""]
+    assert found["ib_disabled"] is False
+    assert "odd_file" not in found
+
+
 def test_a_process_that_may_not_be_looked_at_is_passed_over(tmp_path: Path) -> None:
     (tmp_path / "proc" / "41").mkdir(parents=True)
     assert told(ports(), on_gpu(41, 4_000_000), root=tmp_path) == {}
