@@ -1374,6 +1374,11 @@ TRAIN_LOG_FILES = Metric(
     "train_log_files", "gauge", "Log files that are followed.",
     (), TRAINING, stability="experimental",
 )  # fmt: skip
+TRAIN_COLLNET_LOGGED = Metric(
+    "train_collnet_logged", "gauge",
+    "What NCCL says of SHARP in a run's log: 1 in use, 0 not in use. Absent while it says neither.",
+    _RUN, TRAINING, stability="experimental",
+)  # fmt: skip
 TRAIN_LOG_BYTES_TOTAL = Metric(
     "train_log_bytes_total", "counter", "Bytes of the run's logs that were read.",
     _RUN, TRAINING, "bytes", "experimental",

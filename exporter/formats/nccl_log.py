@@ -26,7 +26,8 @@ _COMMUNICATOR = re.compile(rb"\bcomm (0x[0-9a-f]{1,16}) rank \d+ nRanks \d+ nNod
 _CHOICE = re.compile(
     rb"\bAllReduce: (\d{1,18}) Bytes -> Algo (\w{1,24}) proto \w+(?:.*\bcomm (0x[0-9a-f]{1,16}))?"
 )
-_PROCESS = re.compile(rb"(\S{1,128}:\d{1,10}):\d{1,10} ")
+_PROCESS = re.compile(rb"(\S{1,128}:\d{1,10}):\d{1,10} \[\d{1,4}\] ")
+_WORDS = re.compile(rb"-> Algo | nNodes |Connected CollNet|NCCL WARN")
 _CONNECTED = re.compile(rb"\bConnected CollNet\b")
 _FAILED = re.compile(
     rb"NCCL WARN .*\b(SHARP|sharp_\w+|[Cc]oll[Nn]et)\b|sharp_plugin\.c:\d+ NCCL WARN"
@@ -42,11 +43,34 @@ def is_log(first: bytes) -> bool:
 
 
 class Log:
-    """One log as it grows. `sharp` is what it says last: in use, not in use, or nothing."""
+    """One log as it grows. `sharp` is what it says last: in use, not in use, or nothing.
+
+    It may be a job's own log, in which NCCL's lines stand among others.
+    """
 
     def __init__(self) -> None:
         self.sharp: bool | None = None
+        self._carry = b""
         self._nodes: dict[tuple[bytes, bytes], int] = {}
+
+    def feed(self, data: bytes) -> None:
+        """Take the next bytes of the log. Nearly all of a job's is passed over at once."""
+        if b"NCCL" not in data and b"NCCL" not in self._carry + data[:3]:
+            end = data.rfind(b"\n") + 1
+            self._carry = (data[end:] if end else self._carry + data)[-_LONGEST:]
+            return
+        piece = self._carry + data
+        end = piece.rfind(b"\n") + 1
+        self._carry = piece[end:][-_LONGEST:]
+        for found in _WORDS.finditer(piece, 0, end):
+            at, to = found.span()
+            start = piece.rfind(b"\n", max(0, at - _LONGEST), at) + 1
+            stop = piece.find(b"\n", to, to + _LONGEST)
+            self.take(piece[max(start, at - _LONGEST) : stop if stop >= 0 else to + _LONGEST])
+
+    def restart(self) -> None:
+        """Forget the line that was not complete: the log goes on elsewhere."""
+        self._carry = b""
 
     def take(self, line: bytes) -> None:
         """Take a line; what is beyond its first bytes counts for nothing."""

@@ -265,6 +265,9 @@ class NcclSource:
         return dump
 
     def _take(self, file: _File, chunk: bytes) -> None:
+        if isinstance(file, _Log):
+            file.told.feed(chunk)
+            return
         *lines, rest = (file.rest + chunk).split(b"\n")
         if file.skipping and lines:
             del lines[0]
@@ -274,19 +277,16 @@ class NcclSource:
             rest, file.skipping = b"", True
         file.rest = rest
         for line in lines:
-            if line.strip():
+            if line.strip() and isinstance(file, _Dump):
                 self._take_line(file, line)
 
-    def _take_line(self, file: _File, line: bytes) -> None:
-        if isinstance(file, _Log):
-            file.told.take(line)
-        elif isinstance(file, _Dump):
-            try:
-                if (one := nccl_inspector.read(line)) is not None:
-                    file.take(one)
-                    self._waits.take(file.path, one)
-            except Malformed:
-                self._malformed += 1
+    def _take_line(self, file: _Dump, line: bytes) -> None:
+        try:
+            if (one := nccl_inspector.read(line)) is not None:
+                file.take(one)
+                self._waits.take(file.path, one)
+        except Malformed:
+            self._malformed += 1
 
     def _sharp(self) -> Iterator[Sample]:
         """Yield what the logs of each run say of SHARP: one that has it is enough."""

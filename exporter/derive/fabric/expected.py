@@ -75,9 +75,7 @@ def expected(limits: Limits = Limits()) -> Derivation:  # noqa: B008 - it does n
 
     def derive(view: View, _memory: Memory, now: float) -> Iterator[Sample]:
         links = _links(view, now)
-        sharp = {
-            one.labels[0]: one.value == 1 for one in readings(view, c.NCCL_COLLNET_LOGGED, now)
-        }
+        sharp = dict(_logged(view, now))
         logged = frozenset(sharp)
         for one in _measured(view, now):
             bandwidth = _expected(one, links, limits)
@@ -96,7 +94,8 @@ def expected(limits: Limits = Limits()) -> Derivation:  # noqa: B008 - it does n
         group=c.FABRIC,
         inputs=(
             c.NCCL_BUS_BANDWIDTH_BYTES_PER_SECOND, c.NCCL_COMMUNICATOR_INFO,
-            c.NCCL_COLLNET_LOGGED, c.NIC_LINK_RATE_BYTES_PER_SECOND, c.TOPOLOGY_GPU_BEST_NIC_INFO,
+            c.NCCL_COLLNET_LOGGED, c.TRAIN_COLLNET_LOGGED,
+            c.NIC_LINK_RATE_BYTES_PER_SECOND, c.TOPOLOGY_GPU_BEST_NIC_INFO,
             c.GPU_NVLINK_PEAK_BANDWIDTH_BYTES_PER_SECOND, c.GPU_INFO,
         ),
         outputs=(
@@ -105,6 +104,15 @@ def expected(limits: Limits = Limits()) -> Derivation:  # noqa: B008 - it does n
         ),
         function=derive,
     )  # fmt: skip
+
+
+def _logged(view: View, now: float) -> Iterator[tuple[str, bool]]:
+    """Yield what logs say of SHARP, by run; one that has it is enough."""
+    found: dict[str, bool] = {}
+    for metric in (c.TRAIN_COLLNET_LOGGED, c.NCCL_COLLNET_LOGGED):
+        for one in readings(view, metric, now):
+            found[one.labels[0]] = found.get(one.labels[0], False) or one.value == 1
+    yield from found.items()
 
 
 def _links(view: View, now: float) -> _Links:
