@@ -601,7 +601,8 @@ def test_logs_of_one_name_whose_run_is_stated_are_no_fault(run: str, tmp_path: P
 
 
 NCCL = (
-    "node1:41:60 [0] NCCL INFO comm 0x64 rank 0 nRanks 32 nNodes 4 localRanks 8 localRank 0 MNNVL 0\n"
+    "node1:41:60 [0] NCCL INFO comm 0x64 rank 0 nRanks 32 nNodes 4 localRanks 8 localRank 0 MNNVL"
+    " 0\n"
     "node1:41:60 [0] NCCL INFO AllReduce: 268435456 Bytes -> Algo {} proto SIMPLE"
     " channel{{Lo..Hi}}={{0..23}} comm 0x64\n"
 )
