@@ -25,6 +25,7 @@ from pydantic import (
     model_validator,
 )
 
+from exporter.config.fabric import FabricSettings, NcclEnvironmentSettings
 from exporter.config.money import (
     CostSettings,
     HoursSettings,
@@ -128,6 +129,7 @@ class SourcesSettings(Section):
     profiles: ProfilesSettings = ProfilesSettings()
     nccl: NcclSettings = NcclSettings()
     spot: SpotSettings = SpotSettings()
+    nccl_environment: NcclEnvironmentSettings = NcclEnvironmentSettings()
     ranks: RanksSettings = RanksSettings()
     opencost: OpenCostSettings = OpenCostSettings()
     training_files: Annotated[tuple[TrainingFilesSettings, ...], BeforeValidator(as_list)] = ()
@@ -182,6 +184,7 @@ class Settings(Section):
     sources: SourcesSettings = SourcesSettings()
     notify: NotifySettings = NotifySettings()
     diagnosis: DiagnosisSettings = DiagnosisSettings()
+    fabric: FabricSettings = FabricSettings()
     training: TrainingSettings = TrainingSettings()
     cost: CostSettings = CostSettings()
     accelerators: Annotated[tuple[AcceleratorSettings, ...], BeforeValidator(as_list)] = ()
