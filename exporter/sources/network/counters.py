@@ -46,6 +46,11 @@ TRAFFIC: Mapping[str, Reading] = {
     "port_xmit_data": Reading(c.NIC_TRANSMIT_BYTES_TOTAL, None, 4, _TOP32, fast=True),
     "port_rcv_packets": Reading(c.NIC_RECEIVE_PACKETS_TOTAL, None, 1, _TOP32, fast=True),
     "port_xmit_packets": Reading(c.NIC_TRANSMIT_PACKETS_TOTAL, None, 1, _TOP32, fast=True),
+    # in `counters_ext`, where the file without `_64` is not there
+    "port_rcv_data_64": Reading(c.NIC_RECEIVE_BYTES_TOTAL, None, 4),
+    "port_xmit_data_64": Reading(c.NIC_TRANSMIT_BYTES_TOTAL, None, 4),
+    "port_rcv_packets_64": Reading(c.NIC_RECEIVE_PACKETS_TOTAL),
+    "port_xmit_packets_64": Reading(c.NIC_TRANSMIT_PACKETS_TOTAL),
 }
 ERRORS: Mapping[str, Reading] = {
     "port_xmit_discards": Reading(c.NIC_TRANSMIT_DROPS_TOTAL, top=_TOP16),

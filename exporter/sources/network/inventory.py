@@ -135,7 +135,7 @@ class Inventory:
             one = self._identify(name)
             numbers = self._names(f"{one.path}/ports", f"{one.name}/ports", MOST_PORTS)
             numbers = [n for n in numbers if n.isdecimal()]
-            ports = tuple(self._port(one, n, alone=len(numbers) == 1) for n in numbers)
+            ports = tuple(self._port(one, n, numbers) for n in numbers)
             yield Device(f"rdma {name}", one.name, one.pci, not one.virtual, ports)
 
     def _identify(self, name: str) -> _Identity:
@@ -153,12 +153,12 @@ class Inventory:
             numa=self._numa(path),
         )
 
-    def _port(self, one: _Identity, number: str, *, alone: bool) -> Port:
+    def _port(self, one: _Identity, number: str, numbers: Sequence[str]) -> Port:
         base, name = f"{one.path}/ports/{number}", f"{one.name}/{number}"
         labels = (one.name, number)
         there = self._names(base, name)
         layer = "EFA" if one.efa else self._word(f"{base}/link_layer")
-        netdev = self._netdev(one, number, alone=alone)
+        netdev = self._netdev(one, number, alone=len(numbers) == 1)
         virtual = "true" if one.virtual else "false"
         physical = not one.virtual
         function = one.pci.rpartition(".")[2]
@@ -180,10 +180,10 @@ class Inventory:
             rate=f"{base}/rate" if "rate" in there and not one.efa else "",
             operstate=f"{own}/operstate" if one.efa and netdev else "",
             flags=f"{net}/flags" if netdev and self._has(f"{net}/flags") else "",
-            sets=tuple(self._sets(one, number, alone=alone)),
+            sets=tuple(self._sets(one, number, numbers)),
         )
 
-    def _sets(self, one: _Identity, number: str, *, alone: bool) -> Iterator[CounterSet]:
+    def _sets(self, one: _Identity, number: str, numbers: Sequence[str]) -> Iterator[CounterSet]:
         # The driver's own first: a virtual function mostly has these, and the others not always.
         base, name = f"{one.path}/ports/{number}", f"{one.name}/{number}"
         mlx5 = one.driver.startswith("mlx5") or (not one.driver and one.name.startswith("mlx5"))
@@ -191,11 +191,13 @@ class Inventory:
         folder = f"{base}/hw_counters"
         names = self._counters(folder, f"{name}/hw_counters")
         yield from find("driver", Folder(folder, name, names))
-        if alone:
-            # counters of the whole device are those of its only port
+        if number == numbers[0]:
+            # counters of the whole device are those of its only port; of several ports' they are
+            # nobody's but raw
             folder = f"{one.path}/hw_counters"
             names = self._counters(folder, f"{one.name}/hw_counters")
-            yield from find("driver", Folder(folder, one.name, names, of_port=False))
+            kind = "driver" if len(numbers) == 1 else "device"
+            yield from find(kind, Folder(folder, one.name, names, of_port=False))
         folder = f"{base}/counters"
         names = self._counters(folder, f"{name}/counters")
         wide = self._counters(f"{base}/counters_ext", f"{name}/counters_ext")
@@ -204,8 +206,9 @@ class Inventory:
         yield from find("traffic", Folder(folder, name, traffic), twins)
         errors = [n for n in names if n not in TRAFFIC]
         yield from find("errors", Folder(folder, name, errors))
-        rest = [n for n in wide if n not in WIDE.values() or not traffic]
-        yield from find("errors", Folder(f"{base}/counters_ext", name, rest))
+        used = {w for n, w in WIDE.items() if n in traffic}
+        rest = [n for n in wide if n not in used]
+        yield from find("traffic", Folder(f"{base}/counters_ext", name, rest))
 
     def _counters(self, folder: str, part: str) -> list[str]:
         return self._names(folder, part, MOST_FILES)

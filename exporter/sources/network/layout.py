@@ -99,6 +99,7 @@ _TABLES: Mapping[str, Mapping[str, Reading]] = {
     "traffic": TRAFFIC,
     "errors": ERRORS,
     "driver": DRIVER,
+    "device": {},
     "interface": INTERFACE,
 }
 
@@ -168,7 +169,9 @@ class Finder:
             f"{place}/{name}",
             f"{folder.part}/{shown}",
             shown,
-            wraps=self._mlx5 and kind == "driver" and wraps(name.removeprefix("vport_")),
+            wraps=self._mlx5
+            and kind in ("driver", "device")
+            and wraps(name.removeprefix("vport_")),
             raw=raw if self._raw else None,
         )
 
