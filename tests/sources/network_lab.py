@@ -94,3 +94,18 @@ def tree(root: Path, texts: Mapping[str, str]) -> Path:
 def active(port: str, *, layer: str = "InfiniBand", rate: str = "400 Gb/sec (4X NDR)") -> Values:
     """Return the texts of a port that is up."""
     return {f"{port}/state": "4: ACTIVE", f"{port}/rate": rate, f"{port}/link_layer": layer}
+
+
+def port_of(device: str, number: int = 1) -> str:
+    """Return the folder of an RDMA port below the root."""
+    return f"{CLASS}/{device}/ports/{number}"
+
+
+def expected(found: Values, device: str, port: str = "1") -> tuple[object, str]:
+    """Return whether a port ought to be up, and why."""
+    ((reason, value),) = [
+        (key[3], value)
+        for key, value in found.items()
+        if key[0] == "nic_expected_up" and key[1:3] == (device, port)
+    ]
+    return value, reason

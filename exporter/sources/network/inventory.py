@@ -246,7 +246,7 @@ class Inventory:
         layer = _LINK_LAYERS.get(self._word(f"{base}/type"), "")
         driver, virtual, pci = self._driver(base), self._virtual(base), self._pci(base)
         representor = bool(_REPRESENTOR.match(self._word(f"{base}/phys_port_name")))
-        hardware = bool(self._files.target(f"{base}/device")) and not representor
+        hardware = self._has(f"{base}/device") and not representor
         # Bonds, VLANs and functions count again what their ports carry, IPoIB what RDMA ports do.
         physical = hardware and not virtual and layer != "InfiniBand"
         master = self._master(shown)

@@ -103,6 +103,8 @@ _TABLES: Mapping[str, Mapping[str, Reading]] = {
     "interface": INTERFACE,
 }
 
+_OF_DRIVER = ("driver", "device")
+
 
 class Finder:
     """Plans the counters of one port, each series once: the first file that has it wins.

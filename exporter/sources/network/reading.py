@@ -100,6 +100,7 @@ class DeviceReader:
         known = self._instances.get(port.path, instance)
         self._instances[port.path] = instance
         if instance != known:
+            self._files.sweep()
             self._laps.forget(port.path.partition("/ports/")[0])
             self._patience.pop(port.path, None)
             self._restricted.discard(port.path)
