@@ -12,11 +12,13 @@ from typing import Any
 from exporter import catalogue as c
 from exporter.files import Files
 from exporter.formats import sysfs
-from exporter.samples import Fault, Sample
-from exporter.sources.network.counters import is_level
-from exporter.sources.network.layout import CounterSet, Port, Series, Told
+from exporter.samples import Drop, Fault, Sample
+from exporter.sources.network.layout import CounterSet, Port, Told
 from exporter.sources.network.patience import Patience
+from exporter.sources.network.telling import Known
 from exporter.sources.network.wrapping import Laps
+
+Item = Sample | Fault | Drop
 
 _ACTIVE = 4
 _DISABLED = 3
@@ -37,6 +39,7 @@ class DeviceReader:
         self._files = files
         self._backoff = backoff
         self._patience: dict[str, Patience] = {}
+        self._known: dict[str, Known] = {}
         self._instances: dict[str, int] = {}
         self._restricted: set[str] = set()
         self._speeds: dict[str, tuple[int, float | None]] = {}
@@ -50,6 +53,7 @@ class DeviceReader:
         """Take what the inventory has found."""
         self._files.sweep()
         self._speeds.clear()
+        self._known.clear()
         self.ports = tuple(ports)
         self.vanished = False
 
@@ -81,7 +85,7 @@ class DeviceReader:
 
     def _read_port(self, port: Port) -> Told:
         self._recognise(port)
-        items: list[Sample | Fault] = []
+        items: list[Item] = []
         up = self._read_state(port, items) if port.state else self._read_operstate(port, items)
         disabled = up == 0 and self._disabled(port, items)
         if port.physical_state and up is not None:
@@ -91,8 +95,8 @@ class DeviceReader:
                 # for Ethernet the number means no more than that the link is down
                 disabled = state == _DISABLED and port.info.labels[2] == "InfiniBand"
         for counters in port.sets:
-            items.extend(self._read_set(port, counters))
-        return Told(list(items), up, disabled, port.path in self._restricted)
+            self._read_set(port, counters, items)
+        return Told(items, up, disabled, port.path in self._restricted)
 
     def _recognise(self, port: Port) -> None:
         """Forget what is known of a port's counters if it is not the port of the last read."""
@@ -101,6 +105,7 @@ class DeviceReader:
         self._instances[port.path] = instance
         if instance != known:
             self._files.sweep()
+            self._known.clear()
             self._laps.forget(port.path.partition("/ports/")[0])
             self._patience.pop(port.path, None)
             self._restricted.discard(port.path)
@@ -108,7 +113,7 @@ class DeviceReader:
 
     # ------------------------------------------------------------ states
 
-    def _read_state(self, port: Port, items: list[Sample | Fault]) -> int | None:
+    def _read_state(self, port: Port, items: list[Item]) -> int | None:
         state = sysfs.state(self._text(port.state, f"{port.name}/state", items))
         if state is None:
             return None
@@ -122,7 +127,7 @@ class DeviceReader:
                 items.append(Sample(c.NIC_LINK_RATE_BYTES_PER_SECOND, port.labels, rate))
         return up
 
-    def _read_operstate(self, port: Port, items: list[Sample | Fault]) -> int | None:
+    def _read_operstate(self, port: Port, items: list[Item]) -> int | None:
         # "unknown" is what drivers without carrier detection say: then we do not know either
         up = _OPERSTATES.get(
             sysfs.word(self._text(port.operstate, f"{port.name}/operstate", items))
@@ -138,7 +143,7 @@ class DeviceReader:
                 items.append(Sample(c.NIC_LINK_RATE_BYTES_PER_SECOND, port.labels, speed))
         return up
 
-    def _speed(self, port: Port, changes: int | None, items: list[Sample | Fault]) -> float | None:
+    def _speed(self, port: Port, changes: int | None, items: list[Item]) -> float | None:
         """Return the rate; ask the driver after a link change only: it needs a global lock."""
         known = self._speeds.get(port.name)
         if known is not None and known[0] == changes:
@@ -149,12 +154,12 @@ class DeviceReader:
             self._speeds[port.name] = (changes, speed)
         return speed
 
-    def _disabled(self, port: Port, items: list[Sample | Fault]) -> bool:
+    def _disabled(self, port: Port, items: list[Item]) -> bool:
         """Tell whether the operator has switched the interface off."""
         flags = sysfs.hexadecimal(self._text(port.flags, f"{port.name}/flags", items))
         return flags is not None and not flags & 1  # IFF_UP
 
-    def _text(self, path: str, part: str, items: list[Sample | Fault]) -> bytes:
+    def _text(self, path: str, part: str, items: list[Item]) -> bytes:
         """Return a file's content; nothing if there is no such file or it cannot be read."""
         if not path:
             return b""
@@ -178,51 +183,52 @@ class DeviceReader:
 
     # ------------------------------------------------------------ counters
 
-    def _read_set(self, port: Port, counters: CounterSet) -> Iterator[Sample | Fault]:
-        """Yield a set's counters; if the driver refuses the first one, leave the set alone."""
+    def _read_set(self, port: Port, counters: CounterSet, items: list[Item]) -> None:
+        """Read a set's counters; if the driver refuses the first one, leave the set alone."""
+        known = self._known.get(counters.key)
+        if known is not None:
+            try:
+                items.extend(known.tell(list(map(self._files.read, known.paths)), self._laps))
+            except OSError:  # the careful way tells which file, and what it means
+                del self._known[counters.key]
+            else:
+                return
         patience = self._patience.setdefault(port.path, Patience(self._backoff))
         if patience.rests(counters.key, self._reads):
             return
-        faults: list[Fault] = []
-        found = self._values(port, counters, patience, faults)
-        yield from faults
-        if found is None:
-            return
-        for file, number in zip(counters.files, found, strict=True):
-            if number is not None and file.raw is not None:
-                level = is_level(file.name)
-                yield Sample(c.NIC_RAW_LEVEL if level else c.NIC_RAW_TOTAL, file.raw, number)
-        for series in counters.series:
-            yield from _samples(series, [found[i] for i in series.at])
+        texts = self._texts(port, counters, patience, items)
+        if texts is not None:
+            known = Known(counters)
+            items.extend(known.tell(texts, self._laps))
+            if None not in texts:
+                self._known[counters.key] = known
 
-    def _values(
-        self, port: Port, counters: CounterSet, patience: Patience, faults: list[Fault]
-    ) -> list[int | None] | None:
+    def _texts(
+        self, port: Port, counters: CounterSet, patience: Patience, items: list[Item]
+    ) -> list[bytes | None] | None:
         """Return what each file says; nothing at all if the set is refused."""
-        reads, read, number, unwrap = self._reads, self._files.read, sysfs.number, self._laps.unwrap
-        found: list[int | None] = []
+        reads, read = self._reads, self._files.read
+        texts: list[bytes | None] = []
         answered = False
         for file in counters.files:
-            value = None
+            text = None
             if not patience.rests(file.path, reads):
                 try:
-                    value = number(read(file.path))
+                    text = read(file.path)
                     answered = True
                 except OSError as error:
-                    faults.extend(self._blame(file.part, error))
+                    items.extend(self._blame(file.part, error))
                     if error.errno in _UNSUPPORTED:
                         if not answered:
                             self._refuse(port, counters.key, patience, error)
                             return None
                         patience.refused(file.path, reads, short=True)
-                if value is not None and file.wraps:
-                    value = unwrap(file.path, value)
-            found.append(value)
+            texts.append(text)
         if answered:
             patience.answered(counters.key)
             if self._restricted and not any(patience.rests(s.key, reads) for s in port.sets):
                 self._restricted.discard(port.path)
-        return found
+        return texts
 
     def _refuse(self, port: Port, key: str, patience: Patience, error: OSError) -> None:
         """Leave alone what was refused. EINVAL from a set that never answered says: restricted.
@@ -237,26 +243,3 @@ class DeviceReader:
             for counters in port.sets:
                 if not patience.has_answered(counters.key):
                     patience.refused(counters.key, self._reads)
-
-
-def _samples(series: Series, found: Sequence[int | None]) -> Iterator[Sample]:
-    """Yield a counter, and that it stands at its top if it does."""
-    value = found[0] if len(found) == 1 else _together(series, found)
-    if value is None:
-        return
-    reading = series.reading
-    if value == reading.top and reading.top:
-        yield Sample(c.NIC_COUNTER_SATURATED, series.top, 1)
-        if reading.fast:
-            return
-    yield Sample(reading.metric, series.labels, value * reading.scale)
-    if reading.also is not None:
-        yield Sample(reading.also, series.labels[:2], value)
-
-
-def _together(series: Series, found: Sequence[int | None]) -> int | None:
-    """Return the sum of parts, all of which must be known; of twins the greater one."""
-    known = [value for value in found if value is not None]
-    if series.reading.adds:
-        return sum(known) if len(known) == len(found) else None
-    return max(known, default=None)
