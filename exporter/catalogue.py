@@ -694,9 +694,13 @@ NIC_DEVICE_INFO = Metric(
     "nic_device_info", "info",
     "Where a port is and how it counts: `physical` ports together carry all the node's traffic,"
     " each byte once; `master` is its bond or bridge; `role` is fabric, management or host;"
-    " `restricted` says that the driver refuses its counters.",
-    ("device", "port", "pci_bus_id", "numa_node", "master", "physical", "role", "restricted"), NIC,
-    stability="experimental",
+    " `restricted` says that the driver refuses its counters; `model` is the card's, as its driver"
+    " calls it.",
+    (
+        "device", "port", "pci_bus_id", "numa_node", "master", "physical", "role", "restricted",
+        "model",
+    ),
+    NIC, stability="experimental",
 )  # fmt: skip
 NIC_EXPECTED_UP = Metric(
     "nic_expected_up", "gauge",

@@ -39,7 +39,7 @@ DOWN = TREES / "derived-port-down"
 
 def about(found: Values, device: str) -> dict[str, str]:
     """Return the labels of a device's `nic_device_info`."""
-    names = ("pci_bus_id", "numa_node", "master", "physical", "role", "restricted")
+    names = ("pci_bus_id", "numa_node", "master", "physical", "role", "restricted", "model")
     (labels,) = [k[3:] for k in found if k[0] == "nic_device_info" and k[1] == device]
     return dict(zip(names, labels, strict=True))
 
@@ -71,6 +71,7 @@ def test_a_file_that_fails_or_vanishes_is_skipped(
         "hw_counters": ("nic_retransmits_total", "sequence"),
     }
     whole = read(H100)
+    assert about(whole, "mlx5_4")["model"] == "MT4129"
     failing = Failing({f"mlx5_4/ports/1/{folder}/{file}$": code})
     source = NetworkSource(H100, files=lambda _: failing)
     found, faults = sort(source.read())
@@ -284,6 +285,17 @@ def test_a_device_that_was_never_there_is_missing_if_it_is_named(tmp_path: Path)
     tree(tmp_path, active(port_of("mlx5_0")))
     found = read(tmp_path, expected=["mlx5_0", "mlx5_1/1", "mlx5_2*", "!mlx5_3"])
     assert [key[1] for key in found if key[0] == "nic_device_missing"] == ["mlx5_1"]
+
+
+def test_nothing_there_but_what_ought_to_be(tmp_path: Path) -> None:
+    """A node without any device says which is missing, and looks again at the next read."""
+    source = NetworkSource(tmp_path, expected=["mlx5_0"])
+    assert values(source.read()) == {("nic_device_missing", "mlx5_0"): 1}
+    tree(tmp_path, active(port_of("mlx5_0")))
+    found = values(source.read())
+    source.close()
+    assert found["nic_up", "mlx5_0", "1"] == 1
+    assert ("nic_device_missing", "mlx5_0") not in found
 
 
 def test_a_device_of_another_name_at_the_same_place_is_not_missing(tmp_path: Path) -> None:

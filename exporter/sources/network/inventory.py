@@ -174,6 +174,7 @@ class Inventory:
             rdma=True,
             physical=physical,
             virtual=one.virtual,
+            model=self._word(f"{one.path}/hca_type"),
             state=f"{base}/state" if "state" in there and not one.efa else "",
             physical_state=f"{base}/phys_state" if "phys_state" in there and not one.efa else "",
             # what EFA says of its rate is made up as well

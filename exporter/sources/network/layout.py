@@ -63,8 +63,8 @@ class CounterSet(NamedTuple):
 class Port(NamedTuple):
     """An RDMA port, or a network interface.
 
-    `labels` are device and port. `about` are the labels of `nic_device_info` after these, but for
-    the last one. `peers` is what ports of the same kind have in common.
+    `labels` are device and port. `about` are the labels of `nic_device_info` after these, up to
+    `role`. `peers` is what ports of the same kind have in common.
     """
 
     name: str
@@ -76,6 +76,7 @@ class Port(NamedTuple):
     rdma: bool
     physical: bool
     virtual: bool
+    model: str = ""
     state: str = ""
     physical_state: str = ""
     rate: str = ""

@@ -83,7 +83,7 @@ class NetworkSource:
         nic_info{device="mlx5_0",port="1",link_layer="InfiniBand",driver="mlx5_core",
           firmware="28.41.1000",board="MT_0000000838",netdev="ib0",virtual="false"} 1
         nic_device_info{device="mlx5_0",port="1",pci_bus_id="0000:1a:00.0",numa_node="0",
-          master="",physical="true",role="fabric",restricted="false"} 1
+          master="",physical="true",role="fabric",restricted="false",model="MT4129"} 1
         nic_up{device="mlx5_0",port="1"} 1
         nic_expected_up{device="mlx5_0",port="1",reason="seen_up"} 1
         nic_port_state{device="mlx5_0",port="1"} 4
@@ -192,7 +192,7 @@ class NetworkSource:
         for port, told in zip(reader.ports, result, strict=True):
             restricted = "true" if told.restricted else "false"
             yield port.info
-            yield Sample(c.NIC_DEVICE_INFO, (*port.labels, *port.about, restricted), 1)
+            yield Sample(c.NIC_DEVICE_INFO, (*port.labels, *port.about, restricted, port.model), 1)
             yield from told.items
             if told.up is not None:
                 yield from self._note(port, told.up)
