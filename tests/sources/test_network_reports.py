@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import errno
 import shutil
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -200,6 +202,34 @@ def test_statistics_not_found_inside_a_container(
     assert [(f.part, "namespace" in f.detail) for f in faults] == (
         [("sys/class/net", True)] if told_so else []
     )
+
+
+def test_the_sys_of_another_namespace_is_told_by_the_kernel_itself(tmp_path: Path) -> None:
+    """A real network namespace, its own `/sys`, and the host's `/proc`: nothing but loopback is
+    there, and the reason is told. Where that is not permitted, trees stand for it.
+    """
+    if shutil.which("unshare") is None or shutil.which("mount") is None:
+        pytest.skip("needs unshare and mount (Debian packages util-linux, mount)")
+    for name in ("sys", "proc"):
+        (tmp_path / name).mkdir()
+    program = (
+        "import sys; from pathlib import Path; from exporter.sources.network import NetworkSource\n"
+        "try: list(NetworkSource(Path(sys.argv[1])).read())\n"
+        "except FileNotFoundError as error: print(error)"
+    )
+    script = (
+        'mount -t sysfs none "$1/sys" && mount --bind /proc "$1/proc" || exit 77;'
+        ' exec "$2" -c "$3" "$1"'
+    )
+    command = ["unshare", "--net", "--mount", "--", "sh", "-c", script, "sh"]
+    done = subprocess.run(
+        [*command, str(tmp_path), sys.executable, program],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    if done.returncode == 77 or "Operation not permitted" in done.stderr:
+        pytest.skip("the right to make network namespaces is not given here; a tree stands for it")
+    assert done.returncode == 0, done.stderr
+    assert "the interfaces of another network namespace than that of process 1" in done.stdout
 
 
 def test_hw_counters_were_missing_for_years() -> None:

@@ -223,6 +223,7 @@ class NetworkSource:
         self._devices = (*found.rdma, *found.interfaces)
         self._remembered.notice(self._devices)
         self._prepare()
+        strangers = tuple(self._strangers(found.rdma, found.interfaces))
         if not self._devices:
             self._relist_at = 0
             if found.errors:
@@ -231,11 +232,12 @@ class NetworkSource:
                 raise FileNotFoundError(
                     f"no RDMA device below {self._inventory.rdma} and no network interface below"
                     f" {self._inventory.net} (that is not excluded)"
+                    + "".join(f"; {fault.part}: {fault.detail}" for fault in strangers)
                 )
         self._troubles = (
             *(Fault.of(part, error) for part, error in found.errors),
             *found.faults,
-            *self._strangers(found.rdma, found.interfaces),
+            *strangers,
         )
 
     def _strangers(self, rdma: Sequence[Device], interfaces: Sequence[Device]) -> Iterator[Fault]:
