@@ -247,6 +247,26 @@ def test_rdma_devices_of_another_namespace(tmp_path: Path) -> None:
     assert found["nic_up", "eth0", ""] == 1
 
 
+@pytest.mark.parametrize(
+    ("driver", "has_interfaces", "told_so"),
+    [("mlx5_core", True, True), ("uio_pci_generic", False, False), ("vfio-pci", True, False)],
+)
+def test_interfaces_of_another_namespace(
+    tmp_path: Path, driver: str, *, has_interfaces: bool, told_so: bool
+) -> None:
+    """A pod's own interface, and cards whose interfaces are elsewhere: told. Cards that a program
+    drives by itself, or a guest, have none."""
+    tree(tmp_path, {"sys/class/net/eth0/operstate": "up"})
+    pci = "sys/bus/pci/devices/0000:01:00.0"
+    tree(tmp_path, {f"{pci}/class": "0x020000", f"{pci}/driver": f"->../../drivers/{driver}"})
+    tree(tmp_path, {"proc/1/net/dev": "Inter-|\n face |\n  eth0: 1 2 3 4"})  # of a container
+    if has_interfaces:
+        (tmp_path / pci / "net").mkdir()
+    found, faults = sort(NetworkSource(tmp_path).read())
+    assert found["nic_up", "eth0", ""] == 1
+    assert [f.part for f in faults] == (["sys/class/net"] if told_so else [])
+
+
 def test_cards_given_to_a_guest_are_not_missed(tmp_path: Path) -> None:
     """A card that a virtual machine has is of no concern here."""
     tree(tmp_path, {"sys/class/net/eth0/operstate": "up"})

@@ -52,21 +52,24 @@ class Surroundings:
                 "these are the interfaces of another network namespace than that of process 1:"
                 " run in the host's network, or mount the host's /sys below `root`",
             )  # fmt: skip
+        elif not hardware and (number := self._cards(_NETWORK, "net")):
+            yield Fault(
+                "sys/class/net", "unavailable",
+                f"{number} network cards have interfaces and none of them is here: the class folder"
+                " of another network namespace",
+            )  # fmt: skip
         if not rdma and (number := self._cards(_INFINIBAND)):
             yield Fault(
                 "sys/class/infiniband", "unavailable",
                 f"{number} InfiniBand cards with a driver on the bus and no RDMA device: the class"
                 " folder of another network namespace, or the driver's RDMA module is not loaded",
             )  # fmt: skip
-        if not hardware and not theirs and (number := self._cards(_NETWORK)):
-            yield Fault(
-                "sys/class/net", "unavailable",
-                f"{number} network cards with a driver on the bus and no interface of a card: the"
-                " class folder of another network namespace",
-            )  # fmt: skip
 
-    def _cards(self, kind: str) -> int:
-        """Return how many PCI devices of a class have a driver."""
+    def _cards(self, kind: str, folder: str = "") -> int:
+        """Return how many PCI devices of a class have a driver, and a folder.
+
+        A driver's folder `net` is there in every namespace; what is in it is not.
+        """
         try:
             names = self._files.names(self._pci)[:_MOST_LOOKED_AT]
         except OSError:
@@ -74,6 +77,7 @@ class Surroundings:
         return sum(
             self._word(f"{self._pci}/{name}/class").startswith(kind)
             and self._files.target(f"{self._pci}/{name}/driver") not in ("", "vfio-pci")
+            and self._files.identity(f"{self._pci}/{name}/{folder}") != 0
             for name in names
         )
 
