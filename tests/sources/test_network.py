@@ -353,7 +353,8 @@ def test_broadcom_names(tmp_path: Path) -> None:
         "rnr_naks_rcvd": "6", "rx_out_of_buffer": "7", "rx_roce_errors": "8",
         "tx_roce_errors": "9", "rx_roce_discards": "11", "tx_roce_discards": "12",
         "tx_cnp_pkts": "13", "rx_cnp_pkts": "14", "rx_ecn_marked_pkts": "15",
-        "recoverable_errors": "16", "active_qps": "17",
+        "recoverable_errors": "16", "active_qps": "17", "missing_resp": "18",
+        "oos_drop_count": "19", "unrecoverable_err": "20",
     }  # fmt: skip
     hw = f"{CLASS}/bnxt_re0/ports/1/hw_counters"
     tree(tmp_path, {f"{hw}/{name}": text for name, text in texts.items()})
@@ -368,6 +369,9 @@ def test_broadcom_names(tmp_path: Path) -> None:
         ("nic_timeouts_total", *p): 3,
         ("nic_retransmits_total", *p, "sequence"): 4,
         ("nic_errors_total", *p, "transport_retries_exceeded"): 5,
+        ("nic_retransmits_total", *p, "implied_nak"): 18,
+        ("nic_errors_total", *p, "out_of_order"): 19,
+        ("nic_errors_total", *p, "unrecoverable"): 20,
         ("nic_errors_total", *p, "receiver_not_ready"): 6,
         ("nic_errors_total", *p, "out_of_buffer"): 7,
         ("nic_errors_total", *p, "receive"): 8,

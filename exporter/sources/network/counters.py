@@ -121,6 +121,8 @@ _BNXT: Mapping[str, Reading] = {
     # bytes and packets have the names of EFA's
     "to_retransmits": Reading(c.NIC_RETRANSMITS_TOTAL, "timeout", also=c.NIC_TIMEOUTS_TOTAL),
     "seq_err_naks_rcvd": Reading(c.NIC_RETRANSMITS_TOTAL, "sequence"),
+    "missing_resp": Reading(c.NIC_RETRANSMITS_TOTAL, "implied_nak"),
+    "oos_drop_count": Reading(c.NIC_ERRORS_TOTAL, "out_of_order"),
     "max_retry_exceeded": Reading(c.NIC_ERRORS_TOTAL, "transport_retries_exceeded"),
     "rnr_naks_rcvd": Reading(c.NIC_ERRORS_TOTAL, "receiver_not_ready"),
     "rx_out_of_buffer": Reading(c.NIC_ERRORS_TOTAL, "out_of_buffer"),
