@@ -6,6 +6,7 @@ import re
 from typing import Annotated, Literal
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     Field,
     field_validator,
@@ -19,9 +20,19 @@ from exporter.config.values import (
     Timed,
     as_list,
     page_url,
+    shown,
 )
 
-PortPattern = Annotated[str, Field(pattern=r"^!?[^/!\s]{1,64}(/[^/\s]{1,16})?$")]
+
+def _port_pattern(value: str) -> str:
+    if re.fullmatch(r"!?[^/!\s]{1,64}(/[^/\s]{1,16})?", value) is None:
+        raise ValueError(
+            f"a port such as mlx5_0, mlx5_*/1 or !mlx5_9 is wanted, not {shown(value)}"
+        )
+    return value
+
+
+PortPattern = Annotated[str, AfterValidator(_port_pattern)]
 """A device or `device/port`, in which `*`, `?` and `[...]` may be used; `!` before it denies it."""
 
 
