@@ -6,6 +6,7 @@ Most counters of most ports stand still: their texts are compared, and nothing e
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 
 from exporter import catalogue as c
 from exporter.formats import sysfs
@@ -27,21 +28,27 @@ class Known:
         self._raw: list[list[Sample]] = [[] for _ in self.paths]
         self._made: list[list[Sample]] = [[] for _ in counters.series]
         self._samples: list[Sample] = []
+        self._made_of = [
+            [number for number, series in enumerate(counters.series) if at in series.at]
+            for at in range(len(self.paths))
+        ]
 
     def tell(self, texts: Sequence[bytes | None], laps: Laps) -> list[Sample]:
         """Return the samples of what the files say now."""
         if texts == self._texts:
             return self._samples
-        changed = set()
-        for at, (old, new) in enumerate(zip(self._texts, texts, strict=True)):
-            if old != new:
-                changed.add(at)
-                self._take(at, new, laps)
+        changed: set[int] = set()
+        known = self._texts
+        for at, text in enumerate(texts):
+            if text != known[at]:
+                self._take(at, text, laps)
+                changed.update(self._made_of[at])
         self._texts = list(texts)
-        for number, series in enumerate(self._series):
-            if not changed.isdisjoint(series.at):
-                self._made[number] = _samples(series, [self._values[i] for i in series.at])
-        self._samples = [sample for part in (*self._raw, *self._made) for sample in part]
+        values = self._values
+        for number in changed:
+            series = self._series[number]
+            self._made[number] = _samples(series, [values[i] for i in series.at])
+        self._samples = list(chain(*self._raw, *self._made))
         return self._samples
 
     def _take(self, at: int, text: bytes | None, laps: Laps) -> None:
