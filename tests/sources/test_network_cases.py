@@ -300,6 +300,24 @@ def test_a_device_that_was_removed(tmp_path: Path) -> None:
     assert found["nic_up", "mlx5_7", "1"] == 1
 
 
+@pytest.mark.parametrize(("folder", "blind"), [("infiniband/", True), ("net/", False)])
+def test_a_class_folder_that_cannot_be_listed_makes_nothing_missing(
+    tmp_path: Path, folder: str, *, blind: bool
+) -> None:
+    """What is not seen is not known to have gone."""
+    tree(tmp_path, active(port_of("mlx5_0")))
+    tree(tmp_path, {"sys/class/net/eth0/operstate": "up"})
+    failing = Failing({})
+    source = NetworkSource(tmp_path, files=lambda _: failing, relist=1, expected=["mlx5_1"])
+    assert values(source.read())["nic_device_missing", "mlx5_1"] == 1
+    failing.answers = {folder: errno.EIO}
+    found, faults = sort(source.read())
+    source.close()
+    assert {fault.reason for fault in faults} == {"io"}
+    missing = [key[1] for key in found if key[0] == "nic_device_missing"]
+    assert missing == ([] if blind else ["mlx5_1"])
+
+
 def test_a_device_that_was_never_there_is_missing_if_it_is_named(tmp_path: Path) -> None:
     """`expected_ports` that names a device outright is evidence by itself."""
     tree(tmp_path, active(port_of("mlx5_0")))

@@ -6,7 +6,7 @@ cables too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from exporter.formats import sysfs
@@ -36,14 +36,16 @@ class Remembrance:
         self,
         devices: Iterable[Device],
         *,
+        unseen: Collection[str],
         excluded: Callable[[str, bool], bool],
         on_bus: Callable[[str], bool],
     ) -> list[str]:
         """Return the names of devices that were there and are not.
 
-        One that has another name now, at the same place on the bus, is not missing; and what is now
-        left out is forgotten. An interface may have gone to another network namespace: it is
-        missing only if its card has left the bus.
+        Of the classes `unseen` (rdma, net) it is not known what is there. One that has another name
+        now, at the same place on the bus, is not missing; and what is now left out is forgotten. An
+        interface may have gone to another network namespace: it is missing only if its card has
+        left the bus.
         """
         there = [(device.key, device.pci) for device in devices]
         keys = {key for key, _ in there}
@@ -53,7 +55,7 @@ class Remembrance:
             kind, _, name = key.partition(" ")
             if excluded(name, kind == "rdma") or ((kind, pci) in places and key not in keys):
                 del self._devices[key]
-            elif key not in keys and (kind == "rdma" or not on_bus(pci)):
+            elif kind not in unseen and key not in keys and (kind == "rdma" or not on_bus(pci)):
                 gone.append(sysfs.printable(name))
         return gone
 

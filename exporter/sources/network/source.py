@@ -146,6 +146,7 @@ class NetworkSource:
         self._readers: dict[str, DeviceReader] = {}
         self._devices: tuple[Device, ...] = ()
         self._troubles: tuple[Fault, ...] = ()
+        self._unseen: frozenset[str] = frozenset()
         self._remembered = Remembrance()
         self._laps: dict[str, Any] = {}
 
@@ -206,13 +207,17 @@ class NetworkSource:
             yield Sample(c.NIC_STATE_CHANGES_TOTAL, port.labels, changes)
 
     def _missing(self) -> list[str]:
+        """Return who has gone: of a class folder that cannot be listed, nobody is known to have."""
         there = {device.name for device in self._devices}
         gone = self._remembered.missing(
             self._devices,
+            unseen=self._unseen,
             excluded=lambda name, rdma: self._inventory.excludes(name, rdma=rdma),
             on_bus=self._surroundings.on_bus,
         )
-        return sorted({*gone, *(name for name in self._stated if name not in there)})
+        if "rdma" not in self._unseen:
+            gone += [name for name in self._stated if name not in there]
+        return sorted(set(gone))
 
     # ------------------------------------------------------------ inventory
 
@@ -221,6 +226,9 @@ class NetworkSource:
         self._relist_at = self._reads + self._every
         found = self._inventory.take(self._surroundings.gateways())
         self._devices = (*found.rdma, *found.interfaces)
+        parts = {part for part, _ in found.errors}
+        classes = {"rdma": self._inventory.rdma, "net": self._inventory.net}
+        self._unseen = frozenset(kind for kind, path in classes.items() if path in parts)
         self._remembered.notice(self._devices)
         self._prepare()
         strangers = tuple(self._strangers(found.rdma, found.interfaces))
