@@ -172,8 +172,9 @@ def test_a_gpu_that_appears_later_is_noticed_and_never_given_up(tmp_path: Path) 
         f"root: {root}\n"
         "sources: {host: {enabled: false}, network: {enabled: false}, process: {enabled: false},"
         " nvml: {enabled: false}, derived: {enabled: false}, inference: {enabled: false},"
-        " ranks: {enabled: false}}\n"
+        " ranks: {enabled: false}, nccl_environment: {enabled: false}}\n"
         "diagnosis: {enabled: false}\n"
+        "fabric: {enabled: false}\n"
         "cost: {enabled: false}\n"
         "push: {enabled: false}\n"
     )
@@ -800,3 +801,18 @@ def test_ports_are_read_as_it_is_stated(tmp_path: Path) -> None:
     assert found["nic_expected_up", "mlx5_0", "1", "stated"] == 0
     assert found["nic_device_missing", "mlx5_2"] == 1
     assert not any(key[1] == "mlx5_1" for key in found)
+
+
+def test_ports_that_are_read_seldom_have_a_rate_all_the_same() -> None:
+    """A window of half a minute holds one reading of them, which is no rate."""
+    text = "sources: {{network: {{interval: {}}}}}"
+    often, seldom = (
+        next(
+            one.fingerprint
+            for one in plan(parse(text.format(every), "f"), Estate(FakeClock(), gpus=True))
+            if one.name == "derive:fabric"
+        )
+        for every in ("5s", "60s")
+    )
+    assert often.endswith(" 30.0")
+    assert seldom.endswith(" 180.0")
