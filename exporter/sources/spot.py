@@ -109,6 +109,8 @@ class SpotSource:
             try:
                 told = question.ask()
             except Refusal as error:
+                if error.told is not None:
+                    self._answered(beat, question, error.told)
                 self._refused(beat, error, question.every)
                 if error.reason == "timeout":
                     return  # the others would wait as long, one after the other

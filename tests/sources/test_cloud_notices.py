@@ -598,6 +598,38 @@ def test_events_are_approved_only_if_that_is_wanted(mock: Metadata, after: float
     assert posted == ([] if after is None else [{"StartRequests": [{"EventId": "Redeploy-1"}]}])
 
 
+@on_azure
+def test_an_eviction_is_told_though_its_approval_fails(mock: Metadata) -> None:
+    """Who may approve nothing, or asks too late, still knows that the machine goes."""
+
+    def approves_nothing(handler: Any) -> None:
+        handler.reply(500 if handler.command == "POST" else 200, NOTICES["azure"])
+
+    bench = Bench(mock, make=lambda service: Azure(service, acknowledge_after=0.0)).poll()
+    assert bench.notice == 0
+    mock.fail(PATHS["azure"], approves_nothing)
+    assert bench.poll().notice == 1
+    assert bench.polls("server_error") == 1
+    assert bench.faults["events"].detail.startswith("server_error")
+
+
+@pytest.mark.parametrize(
+    ("mock", "path"),
+    [("azure", PATHS["azure"]), ("gcp", PATHS["gcp"]),
+     ("gcp", "/computeMetadata/v1/instance/maintenance-event")],
+    indirect=["mock"],
+)  # fmt: skip
+def test_who_does_not_know_a_path_that_is_always_there_says_nothing(
+    mock: Metadata, path: str
+) -> None:
+    """404 is the healthy answer on AWS; from Google and Azure it is that of somebody else."""
+    mock.unsay(path)
+    bench = Bench(mock).poll()
+    metric = c.SPOT_MAINTENANCE_NOTICE if path.endswith("event") else c.SPOT_INTERRUPTION_NOTICE
+    assert bench.value(metric) is None
+    assert bench.polls("malformed") == 1
+
+
 # ---------------------------------------------------------------- who is asked
 
 
