@@ -262,6 +262,17 @@ def test_a_notice_outlives_later_answers_and_failures(mock: Metadata) -> None:
     assert bench.value(c.SPOT_INTERRUPTIONS_TOTAL) == 1
 
 
+@on_aws
+def test_a_notice_is_to_be_remembered_at_once(mock: Metadata) -> None:
+    """Not with the next save, which may be a minute away; other news may wait."""
+    bench = Bench(mock).poll()
+    mock.say(PATHS["aws"], NOTICES["aws"])
+    bench.poll()
+    assert bench.memories["spot"].urgent
+    bench.source.close()
+    assert not bench.memories["spot"].urgent
+
+
 @each
 def test_a_notice_outlives_the_daemon_but_not_the_boot(mock: Metadata) -> None:
     path = PATHS[mock.provider]
