@@ -105,6 +105,7 @@ class Guard:
         self._pid = os.getpid()
         self._notice: Notice | None = None
         self._left = False
+        self._resuming: dict[str, Any] | None = None
         self._ending = threading.Event()
         self._former: dict[int, Any] = {}
         self._watch = _Watch(file, url)
@@ -141,6 +142,8 @@ class Guard:
         """
         if step is not None and self._run is not None:
             self._run._last = max(self._run._last, step)
+        if self._resuming is not None:
+            self._unmark()
         due = self.due
         if self._agree is not None:
             due = bool(self._agree(due))
@@ -171,7 +174,9 @@ class Guard:
         notice = self.notice or Notice("another rank is to leave", None)
         log.warning("flopwatch: the job leaves: %s", notice.reason)
         if self._run is not None:
-            self._mark(self._run.interrupt(notice.reason))
+            told = self._run.interrupt(notice.reason)
+            if self._resuming is None:  # else it has not gone on since the former interruption
+                self._mark(told)
         if hurried:
             log.warning("flopwatch: there is no time for a checkpoint, none is begun")
         else:
@@ -196,11 +201,7 @@ class Guard:
             self._run.go_on(told)
         if step > 0 or told is not None:
             self._run.resume(step, seconds=seconds)
-        if told is not None and self._speaks and self._marker is not None:
-            try:
-                self._marker.unlink()
-            except OSError as error:
-                log.debug("flopwatch: %s: %s", self._marker, error)
+        self._resuming = told
 
     def close(self) -> None:
         """Watch no more, and leave signals as they were."""
@@ -268,6 +269,18 @@ class Guard:
             new.replace(self._marker)
         except OSError as error:
             log.warning("flopwatch: %s: %s", self._marker, error)
+
+    def _unmark(self) -> None:
+        """Forget an interruption: a step was done after it.
+
+        Not sooner: a launcher may start the run again on the machine that is about to go.
+        """
+        self._resuming = None
+        if self._speaks and self._marker is not None:
+            try:
+                self._marker.unlink()
+            except OSError as error:
+                log.debug("flopwatch: %s: %s", self._marker, error)
 
     def _read_marker(self) -> dict[str, Any] | None:
         if self._marker is None:

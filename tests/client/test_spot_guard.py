@@ -409,7 +409,24 @@ def test_an_interruption_is_told_and_marked_and_the_next_start_tells_it_again(
         "started", "interrupted", "checkpoint_loaded"
     ]  # fmt: skip
     assert moments[1] == interrupted
+    again.check(42)
     assert not marker.exists()
+
+
+def test_a_start_that_comes_to_no_step_leaves_the_marker_to_the_next_one(
+    guard: Callable[..., Guard], tmp_path: Path
+) -> None:
+    """A launcher starts the run again on the machine that is about to go; then it goes on."""
+    marker = tmp_path / "interrupted.json"
+    with pytest.raises(SystemExit):
+        guard(run=Run("spot-run"), marker=marker).leave()
+    first = marker.read_text()
+    for again in (guard(run=Run("spot-run"), marker=marker) for _ in range(2)):
+        again.resumed(41)
+        assert marker.read_text() == first
+    with pytest.raises(SystemExit):
+        again.leave()
+    assert marker.read_text() == first
 
 
 def test_only_the_rank_that_speaks_for_the_run_tells_and_marks(
