@@ -460,9 +460,7 @@ def _print_stats(series: Mapping[str, int], page: bytes, nodes: int) -> None:
     )
 
 
-_FLEET = (
-    "  a node judges what it reads; before they page, the rules in alerts/sla.yaml add up all nodes"
-)
+_FLEET = "  a node judges what it reads; before they page, the rules in alerts/ add up all nodes"
 
 
 def _check(options: argparse.Namespace) -> int:
