@@ -144,6 +144,7 @@ ROOMS = {
             "commands.*",
         )
     ),
+    "commands.alerts": Room(("objectives", "commands.*")),
     "app": Room(
         (
             "board",
