@@ -107,8 +107,8 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument("--listen", metavar="ADDRESS", help="for example :9810 or 127.0.0.1:9810")
     demo.add_argument(
         "--scenario", metavar="NAME", default="default",
-        help="what its training job goes through: default, data-stall, late-ranks, clock-cap,"
-        " straggler, checkpoints, case-study",
+        help="what its training job goes through: default, sound, data-stall, late-ranks,"
+        " clock-cap, straggler, checkpoints, case-study",
     )  # fmt: skip
 
     once = commands.add_parser("once", help="read everything once, print the page, exit")
