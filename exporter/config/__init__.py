@@ -25,6 +25,7 @@ from pydantic import (
     model_validator,
 )
 
+from exporter.config.fabric import FabricSettings, NcclEnvironmentSettings
 from exporter.config.money import (
     CostSettings,
     HoursSettings,
@@ -125,6 +126,7 @@ class SourcesSettings(Section):
     logs: LogsSettings = LogsSettings()
     profiles: ProfilesSettings = ProfilesSettings()
     nccl: NcclSettings = NcclSettings()
+    nccl_environment: NcclEnvironmentSettings = NcclEnvironmentSettings()
     ranks: RanksSettings = RanksSettings()
     opencost: OpenCostSettings = OpenCostSettings()
     training_files: Annotated[tuple[TrainingFilesSettings, ...], BeforeValidator(as_list)] = ()
@@ -178,6 +180,7 @@ class Settings(Section):
     push: PushSettings = PushSettings()
     sources: SourcesSettings = SourcesSettings()
     diagnosis: DiagnosisSettings = DiagnosisSettings()
+    fabric: FabricSettings = FabricSettings()
     training: TrainingSettings = TrainingSettings()
     cost: CostSettings = CostSettings()
     accelerators: Annotated[tuple[AcceleratorSettings, ...], BeforeValidator(as_list)] = ()

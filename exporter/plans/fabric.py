@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from exporter.config import Settings
+from exporter.plans.collectives import comm_plans
 from exporter.plans.estate import Estate, Plan
 
 
@@ -13,5 +14,4 @@ def fabric_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
 
     Raises `ConfigError`.
     """
-    del settings, estate
-    yield from ()
+    yield from comm_plans(settings, estate)
