@@ -41,7 +41,7 @@ def healthy(series: Iterable[Series]) -> list[Series]:
     return [
         one._replace(value=0.0) if one.name in SICK else one
         for one in series
-        if one.name != "nic_saturated"
+        if one.name != "nic_counter_saturated"
     ]
 
 
@@ -224,8 +224,20 @@ def test_the_series_of_cases_are_from_pages() -> None:
         for chosen in (case.body["series"], *case.body.get("quiet", ()), *case.body.get("low", ())):
             lines(wardrobe, chosen)
     assert wardrobe.invented == {
-        "flopwatch_child_resident_memory_bytes", "flopwatch_samples_dropped_total",
-        "gpu_nvswitch_sxid_errors_total", "llm_mapping_unresolved", "nccl_small_message_ratio",
-        "nccl_communication_upper_bound_ratio", "train_last_checkpoint_timestamp_seconds",
-        "train_local_ranks", "train_recovery_seconds", "train_start_latency_seconds",
-    }  # fmt: skip
+        "cost_quota_used_ratio",
+        "flopwatch_child_resident_memory_bytes",
+        "flopwatch_samples_dropped_total",
+        "gpu_allocation_info",
+        "gpu_nvswitch_sxid_errors_total",
+        "llm_cost_per_million_tokens_dollars",
+        "llm_mapping_unresolved",
+        "nccl_collnet_active",
+        "nccl_communication_upper_bound_ratio",
+        "nccl_small_message_ratio",
+        "nic_device_missing",
+        "nic_rail_traffic_ratio",
+        "train_last_checkpoint_timestamp_seconds",
+        "train_local_ranks",
+        "train_recovery_seconds",
+        "train_start_latency_seconds",
+    }
