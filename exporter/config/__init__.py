@@ -25,6 +25,7 @@ from pydantic import (
     model_validator,
 )
 
+from exporter.config.fabric import TopologySettings
 from exporter.config.node import (
     DcgmPageSettings,
     DcgmSettings,
@@ -113,6 +114,7 @@ class SourcesSettings(Section):
     host: HostSettings = HostSettings()
     network: NetworkSettings = NetworkSettings()
     process: ProcessSettings = ProcessSettings()
+    topology: TopologySettings = TopologySettings()
     inference: InferenceSettings = InferenceSettings()
     serving: ServingSettings = ServingSettings()
     logs: LogsSettings = LogsSettings()

@@ -1,0 +1,52 @@
+"""Whether a PCIe link is what card and slot can do.
+
+Lanes that are missing are a fault at any time (dirt, a bad riser, a card that is not seated). The
+speed of a GPU's link falls while it has nothing to do, so it says something of a busy GPU only. A
+fast card in a slow slot is how the machine was built and no fault: the slot's own maximum counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class End(NamedTuple):
+    """What one end of links says: lanes and transfers a second, now and at most; None if it does
+    not say.
+    """
+
+    lanes: int | None = None
+    most_lanes: int | None = None
+    speed: float | None = None
+    most_speed: float | None = None
+
+
+def narrow(chain: Sequence[End]) -> bool | None:
+    """Tell whether a link between a device and the CPU has fewer lanes than both its ends can do.
+
+    `chain` is the device first, then each bridge above it. None if no link tells.
+    """
+    told = [
+        lower.lanes < most
+        for lower, upper in zip(chain, (*chain[1:], End()), strict=True)
+        if lower.lanes is not None
+        and (most := _least(lower.most_lanes, upper.most_lanes)) is not None
+    ]
+    return any(told) if told else None
+
+
+def slow(chain: Sequence[End]) -> bool | None:
+    """Tell whether the device's own link is slower than both its ends can do; None if untold."""
+    if not chain or chain[0].speed is None:
+        return None
+    above = chain[1] if len(chain) > 1 else End()
+    most = _least(chain[0].most_speed, above.most_speed)
+    return None if most is None else chain[0].speed < most
+
+
+def _least(own: float | None, its: float | None) -> float | None:
+    """Return the smaller of two maxima, of which the device's own must be known."""
+    if own is None or its is None:
+        return own
+    return min(own, its)
