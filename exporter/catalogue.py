@@ -737,6 +737,12 @@ TOPOLOGY_GPU_GPU_DISTANCE = Metric(
     " is there once; peer is the index of the other GPU.",
     ("gpu", "uuid", "peer", "path"), TOPOLOGY, stability="experimental",
 )  # fmt: skip
+TOPOLOGY_NVLINK_LINKS = Metric(
+    "topology_nvlink_links", "gauge",
+    "NVLinks that are active and lead to one peer: another GPU (peer is its PCI address), switches"
+    " or the CPU (peer is empty).",
+    (*_GPU, "kind", "peer"), TOPOLOGY, stability="experimental",
+)  # fmt: skip
 TOPOLOGY_GPU_NVLINK_OK = Metric(
     "topology_gpu_nvlink_ok", "gauge",
     "1 if the GPU has as many NVLinks up as most GPUs of the node, else 0.",

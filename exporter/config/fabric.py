@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from exporter.config.values import Detected, Duration
+from exporter.config.values import AbsolutePath, Detected, Duration
 
 
 def _compiles(value: str) -> str:
@@ -25,9 +25,13 @@ Pattern = Annotated[str, Field(min_length=1, max_length=1024), AfterValidator(_c
 
 
 class TopologySettings(Detected):
-    """Which NICs are near to which GPUs, where there are GPUs."""
+    """Which NICs are near to which GPUs, where there are GPUs.
+
+    `file` is an NCCL topology file, or a saved `nvidia-smi topo -m`, below the root.
+    """
 
     interval: Duration = Field(default="10s", ge=0.1, le=3600)  # type: ignore[assignment]
+    file: AbsolutePath | None = None
     rescan: Duration = Field(default="60s", ge=1, le=86400)  # type: ignore[assignment]
     compute_nics: Pattern | None = None
     storage_nics: Pattern | None = None

@@ -39,14 +39,15 @@ def _topology(settings: Settings, estate: Estate) -> Iterator[Plan]:
         f"{settings.root} {wanted!r}",
         lambda: TopologySource(
             Scanner(Path(settings.root)), gpus, estate.clock,
-            choice=_choice(wanted), rescan=wanted.rescan,
+            choice=_choice(wanted, Path(settings.root)), rescan=wanted.rescan,
         ),
     )  # fmt: skip
 
 
-def _choice(wanted: TopologySettings) -> Choice:
+def _choice(wanted: TopologySettings, root: Path) -> Choice:
     compute, storage = (
         None if pattern is None else re.compile(pattern)
         for pattern in (wanted.compute_nics, wanted.storage_nics)
     )
-    return Choice(Chosen(compute, storage), wanted.worst_distance, wanted.max_pairs)
+    file = None if wanted.file is None else root / wanted.file.lstrip("/")
+    return Choice(Chosen(compute, storage), wanted.worst_distance, wanted.max_pairs, file)

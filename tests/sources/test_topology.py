@@ -11,7 +11,7 @@ import pytest
 from exporter import catalogue as c
 from exporter.derive.fabric.gpus import Gpu
 from exporter.derive.fabric.rails import Chosen
-from exporter.samples import Drop, Gate, Metric, Sample
+from exporter.samples import Drop, Fault, Gate, Metric, Sample
 from exporter.sources.topology import Choice, Scanner, TopologySource
 from tests.fakes import FakeClock
 from tests.pci_tree import GEN4, PciTree, behind_a_switch
@@ -367,3 +367,136 @@ def test_a_machine_that_has_nothing(tmp_path: Path) -> None:
     assert bench.read() == [c.TOPOLOGY_INFO(1, "sysfs", "true")]
     bench = Bench(tmp_path, "0000:1b:00.0", "garbage/../..")
     assert bench.read() == [c.TOPOLOGY_INFO(1, "sysfs", "true")]
+
+
+# ---------------------------------------------------------------- NVLink
+
+
+def test_gpus_behind_switches_have_as_many_links_as_both_have_up(tree: PciTree) -> None:
+    bench = Bench(tree.root, *node_of_eight(tree))
+    bench.gpus = [one._replace(peers={"switch": 18}) for one in bench.gpus]
+    assert {one.labels[3] for one in bench.of(c.TOPOLOGY_GPU_GPU_DISTANCE)} == {"NV18"}
+    assert {one.value for one in bench.of(c.TOPOLOGY_GPU_GPU_DISTANCE)} == {0}
+    assert [one.value for one in bench.of(c.TOPOLOGY_GPU_NVLINK_OK)] == [1] * 8
+
+
+def test_a_gpu_that_lost_its_nvlinks(tree: PciTree) -> None:
+    """vLLM 16336: the others still have theirs; it talks over PCIe. It is seen at once."""
+    bench = Bench(tree.root, *node_of_eight(tree))
+    bench.gpus = [one._replace(peers={"switch": 18}) for one in bench.gpus]
+    bench.read()
+    bench.gpus = [
+        one._replace(peers={"switch": 0}) if one.gpu == "2" else one for one in bench.gpus
+    ]
+    words = {(a.labels[0], a.labels[2]): a.labels[3] for a in bench.of(c.TOPOLOGY_GPU_GPU_DISTANCE)}
+    assert words["2", "3"] == "NODE"
+    assert words["2", "4"] == "SYS"
+    assert words["0", "1"] == "NV18"
+    assert [one.value for one in bench.of(c.TOPOLOGY_GPU_NVLINK_OK)] == [1, 1, 0, 1, 1, 1, 1, 1]
+
+
+def test_links_between_two_gpus_are_counted(tree: PciTree) -> None:
+    """A DGX-1: one or two links to some, none to others."""
+    addresses = node_of_eight(tree)[:3]
+    bench = Bench(tree.root, *addresses)
+    ends = ({1: 2}, {0: 2, 2: 1}, {1: 1})
+    bench.gpus = [
+        one._replace(peers={addresses[at]: n for at, n in mine.items()})
+        for one, mine in zip(bench.gpus, ends, strict=True)
+    ]
+    told = [one.labels[3] for one in bench.of(c.TOPOLOGY_GPU_GPU_DISTANCE)]
+    assert told == ["NV2", "NODE", "NV1"]
+
+
+def test_bridges_on_some_cards_are_no_fault_of_the_others(tree: PciTree) -> None:
+    bench = Bench(tree.root, *node_of_eight(tree)[:4])
+    bench.gpus = [
+        one._replace(peers={"switch": 4} if at < 2 else {}) for at, one in enumerate(bench.gpus)
+    ]
+    assert bench.of(c.TOPOLOGY_GPU_NVLINK_OK) == []
+
+
+# ---------------------------------------------------------------- files
+
+
+def test_a_virtual_machine_with_a_file_of_nccl(tree: PciTree) -> None:
+    """The hypervisor shows flat devices; the file knows the switches (NCCL 1505)."""
+    tree.virtual()
+    gpus = []
+    cpus = ""
+    for at in range(2):
+        gpus.append(tree.gpu(f"pci000{at}:00/000{at}:00:00.0", -1))
+        tree.rdma(f"mlx5_{at}", f"pci010{at}:00/010{at}:00:00.0", -1)
+        cpus += (
+            f'<cpu numaid="{at}"><pci busid="ffff:ff:0{at}.0" class="0x060400">'
+            f'<pci busid="000{at}:00:00.0" class="0x030200"/>'
+            f'<pci busid="010{at}:00:00.0" class="0x020700"/></pci></cpu>'
+        )
+    assert Bench(tree.root, *gpus).best() == []
+    tree.write("topo.xml", f'<system version="1">{cpus}</system>')
+    bench = Bench(tree.root, *gpus, choice=Choice(file=tree.root / "topo.xml"))
+    assert bench.of(c.TOPOLOGY_INFO) == [c.TOPOLOGY_INFO(1, "nccl_xml", "true")]
+    assert bench.best() == [("0", "mlx5_0", "PIX", "0"), ("1", "mlx5_1", "PIX", "1")]
+    assert bench.fine() == [1, 1]
+    words = {one.labels[3] for one in bench.of(c.TOPOLOGY_GPU_NIC_DISTANCE)}
+    assert words == {"PIX", "SYS"}
+
+
+def test_a_file_of_nccl_tells_all_that_the_tree_does(tree: PciTree) -> None:
+    """PXB below cascaded switches, PHB below one CPU."""
+    gpu = tree.gpu("pci0000:00/0000:00:01.0", -1)
+    for n in (2, 3):
+        tree.rdma(f"mlx5_{n}", f"pci0000:00/0000:00:0{n}.0", -1)
+    tree.write(
+        "topo.xml",
+        '<system><cpu numaid="0"><pci busid="a:00:00.0" class="0x0604">'
+        '<pci busid="b:00:00.0" class="0x0604"><pci busid="0000:00:01.0"/></pci>'
+        '<pci busid="0000:00:02.0"/></pci><pci busid="0000:00:03.0"/></cpu></system>',
+    )
+    bench = Bench(tree.root, gpu, choice=Choice(file=tree.root / "topo.xml"))
+    told = {one.labels[2]: one.labels[3] for one in bench.of(c.TOPOLOGY_GPU_NIC_DISTANCE)}
+    assert told == {"mlx5_2": "PXB", "mlx5_3": "PHB"}
+
+
+def test_a_saved_matrix_is_believed(tree: PciTree) -> None:
+    """Rows of NICs that are missing, and cells that are not told, stay unknown."""
+    gpus = node_of_eight(tree)
+    tree.virtual()
+    tree.write(
+        "topo.txt",
+        "\tGPU0\tGPU1\tNIC0\tNIC1\nGPU0\t X \tNV4\tPIX\tSYS\nGPU1\tNV4\t X \tSYS\n\n"
+        "NIC Legend:\n\n  NIC0: mlx5_0\n  NIC1: mlx5_1\n",
+    )
+    bench = Bench(tree.root, *gpus, choice=Choice(file=tree.root / "topo.txt"))
+    assert bench.of(c.TOPOLOGY_INFO) == [c.TOPOLOGY_INFO(1, "matrix", "true")]
+    told = {(a.labels[0], a.labels[2]): a.labels[3] for a in bench.of(c.TOPOLOGY_GPU_NIC_DISTANCE)}
+    assert told == {("0", "mlx5_0"): "PIX", ("0", "mlx5_1"): "SYS", ("1", "mlx5_0"): "SYS"}
+    pairs = {(a.labels[0], a.labels[2]): a.labels[3] for a in bench.of(c.TOPOLOGY_GPU_GPU_DISTANCE)}
+    assert pairs["0", "1"] == "NV4"
+    assert pairs["6", "7"] == "NODE"  # the matrix does not have it; the machine's own tree does
+
+
+def test_a_lost_link_is_not_hidden_by_an_old_matrix(tree: PciTree) -> None:
+    """The driver knows better than a file what is up now."""
+    gpus = node_of_eight(tree)[:2]
+    tree.write("topo.txt", "\tGPU0\tGPU1\nGPU0\t X \tNV4\nGPU1\tNV4\t X ")
+    bench = Bench(tree.root, *gpus, choice=Choice(file=tree.root / "topo.txt"))
+    bench.gpus = [one._replace(peers={}) for one in bench.gpus]
+    assert [one.labels[3] for one in bench.of(c.TOPOLOGY_GPU_GPU_DISTANCE)] == ["NODE"]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [(None, "unavailable"), ("nonsense", "malformed"), ("<system>", "malformed")],
+)
+def test_a_file_that_is_no_good_is_a_fault(tree: PciTree, text: str | None, reason: str) -> None:
+    """What the machine itself tells is told all the same."""
+    gpus = node_of_eight(tree)
+    if text is not None:
+        tree.write("topo.xml", text)
+    bench = Bench(tree.root, *gpus, choice=Choice(file=tree.root / "topo.xml"))
+    items = list(bench.source.read())
+    (fault,) = (one for one in items if isinstance(one, Fault))
+    assert fault.reason == reason
+    assert "topo.xml" in fault.part
+    assert len(bench.best()) == 8

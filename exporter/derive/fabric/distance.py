@@ -97,6 +97,11 @@ def nvlinks(number: int) -> str:
     return f"NV{number}"
 
 
+def links_of(word: str) -> int:
+    """Return how many NVLinks a word stands for; 0 for any other distance."""
+    return int(word[2:]) if _NVLINK.fullmatch(word) else 0
+
+
 def rank(word: str) -> int | None:
     """Return the order of a distance: 0 NVLink, 1 PIX ... 5 SYS; None for any other word."""
     return 0 if _NVLINK.fullmatch(word) else RANKS.get(word)

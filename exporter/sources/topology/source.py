@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from exporter import catalogue as c
 from exporter.clock import Clock
-from exporter.derive.fabric.distance import SYS, distance, rank
+from exporter.derive.fabric.distance import SYS, rank
 from exporter.derive.fabric.gpus import Gpu
 from exporter.derive.fabric.links import narrow, slow
 from exporter.derive.fabric.rails import (
@@ -18,22 +19,28 @@ from exporter.derive.fabric.rails import (
     Nic,
     best_nics,
     judged,
+    linked,
     natural,
     roles,
     shared,
 )
-from exporter.samples import Drop, Fault, Sample
+from exporter.samples import Drop, Fault, Malformed, Sample
+from exporter.sources.topology.account import Account, of_file, of_machine
 from exporter.sources.topology.scan import Machine, Scanner
 
 _Rows = Mapping[str, Mapping[str, str]]
 
 
 class Choice(NamedTuple):
-    """What an operator chooses: roles of NICs, which distance is still good, how many pairs."""
+    """What an operator chooses: roles of NICs, which distance is still good, how many pairs.
+
+    `file` is an NCCL topology file, or what `nvidia-smi topo -m` has printed.
+    """
 
     roles: Chosen = Chosen()
     worst: str | None = None
     max_pairs: int = 256
+    file: Path | None = None
 
 
 NOTHING_CHOSEN = Choice()
@@ -78,7 +85,8 @@ class TopologySource:
     def read(self) -> Iterable[Sample | Fault | Drop]:
         """Say how things are; look at them if it is time."""
         now, gpus = self._clock.monotonic(), self._gpus()
-        seen = (tuple((one.labels, one.address) for one in gpus), self._scanner.names())
+        # How busy they are comes and goes, and is no reason to look.
+        seen = ([one._replace(busy=None) for one in gpus], self._scanner.names())
         if seen != self._seen or now >= self._look_at:
             self._said = tuple(self._look(gpus))
             self._seen, self._look_at = seen, now + self._rescan
@@ -90,7 +98,10 @@ class TopologySource:
     def _look(self, gpus: Sequence[Gpu]) -> Iterator[Sample | Fault | Drop]:
         machine = self._scanner.look([one.address for one in gpus])
         yield from machine.faults
-        yield c.TOPOLOGY_INFO(1, "sysfs", _flag(not self._scanner.is_virtual()))
+        account, fault = self._account(machine)
+        if fault is not None:
+            yield fault
+        yield c.TOPOLOGY_INFO(1, account.source, "true" if account.trusted else "false")
         role = roles(machine.nics, self._choice.roles)
         nics = [nic for nic in machine.nics if role[nic.device] != VIRTUAL]
         for nic in nics:
@@ -101,12 +112,23 @@ class TopologySource:
         left_out = machine.left_out + (len(_able(nics)) - len(paired)) * len(gpus)
         if left_out > 0:
             yield Drop("cap", left_out)
-        rows = _rows(machine, gpus, paired)
+        rows = _rows(account, gpus, paired)
         yield from _distances(gpus, rows)
-        yield from self._nearest(gpus, rows, compute)
-        yield from _pairs(machine, gpus)
+        yield from self._nearest(account, gpus, rows, compute)
+        yield from _pairs(account, gpus)
         yield from _numa(machine, gpus, nics)
         yield from self._links(machine, gpus, nics)
+
+    def _account(self, machine: Machine) -> tuple[Account, Fault | None]:
+        """Return by what account distances are told, and why it is not the file's."""
+        places = {address: card.place for address, card in machine.cards.items()}
+        fault = None
+        if self._choice.file is not None:
+            try:
+                return of_file(self._choice.file, places), None
+            except (OSError, Malformed) as error:
+                fault = Fault.of(f"file {self._choice.file}", error)
+        return of_machine(places, virtual=self._scanner.is_virtual()), fault
 
     def _paired(self, nics: Sequence[Nic], compute: Sequence[str], gpus: int) -> list[Nic]:
         """Return the NICs whose distances are told: those that can do RDMA, compute NICs first."""
@@ -115,7 +137,7 @@ class TopologySource:
         return sorted(able, key=lambda nic: natural(nic.device))
 
     def _nearest(
-        self, gpus: Sequence[Gpu], rows: _Rows, compute: Sequence[str]
+        self, account: Account, gpus: Sequence[Gpu], rows: _Rows, compute: Sequence[str]
     ) -> Iterator[Sample]:
         best = best_nics(rows, compute)
         for one in gpus:
@@ -123,7 +145,7 @@ class TopologySource:
                 yield c.TOPOLOGY_GPU_BEST_NIC_INFO(
                     1, *one.labels, nic.device, nic.distance, str(nic.rail)
                 )
-        if self._scanner.is_virtual():
+        if not account.trusted:
             return
         worst = self._choice.worst or (SYS if any(one.on_chip for one in gpus) else None)
         fine = judged(best, len(compute), len(gpus), worst)
@@ -158,23 +180,17 @@ class TopologySource:
                     yield c.TOPOLOGY_PCIE_LINK_DEGRADED(int(found), "", "", nic.device, part)
 
 
-def _flag(value: bool) -> str:  # noqa: FBT001
-    return "true" if value else "false"
-
-
 def _able(nics: Sequence[Nic]) -> list[Nic]:
     """Return the NICs that can do RDMA; where there are none, all."""
     return [nic for nic in nics if nic.rdma] or list(nics)
 
 
-def _rows(machine: Machine, gpus: Sequence[Gpu], nics: Sequence[Nic]) -> dict[str, dict[str, str]]:
+def _rows(account: Account, gpus: Sequence[Gpu], nics: Sequence[Nic]) -> _Rows:
     """Return the distances that are known, by GPU and device."""
-    rows: dict[str, dict[str, str]] = {}
-    for one in gpus:
-        if (card := machine.cards.get(one.address)) is not None:
-            words = {nic.device: distance(card.place, nic.place) for nic in nics}
-            rows[one.gpu] = {device: word for device, word in words.items() if word is not None}
-    return rows
+    return {
+        one.gpu: {nic.device: word for nic in nics if (word := account.nic(one, nic)) is not None}
+        for one in gpus
+    }
 
 
 def _distances(gpus: Sequence[Gpu], rows: _Rows) -> Iterator[Sample]:
@@ -183,12 +199,15 @@ def _distances(gpus: Sequence[Gpu], rows: _Rows) -> Iterator[Sample]:
             yield c.TOPOLOGY_GPU_NIC_DISTANCE(rank(word) or 0, *one.labels, device, word)
 
 
-def _pairs(machine: Machine, gpus: Sequence[Gpu]) -> Iterator[Sample]:
+def _pairs(account: Account, gpus: Sequence[Gpu]) -> Iterator[Sample]:
     for one, other in itertools.combinations(gpus, 2):
-        mine, its = (machine.cards.get(gpu.address) for gpu in (one, other))
-        word = None if mine is None or its is None else distance(mine.place, its.place)
+        word = account.gpus(one, other)
         if word is not None:
             yield c.TOPOLOGY_GPU_GPU_DISTANCE(rank(word) or 0, *one.labels, other.gpu, word)
+    fine = linked(account.links(gpus))
+    for one in gpus:
+        if one.gpu in fine:
+            yield c.TOPOLOGY_GPU_NVLINK_OK(int(fine[one.gpu]), *one.labels)
 
 
 def _numa(machine: Machine, gpus: Sequence[Gpu], nics: Sequence[Nic]) -> Iterator[Sample]:
