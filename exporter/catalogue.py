@@ -705,8 +705,8 @@ TOPOLOGY_INFO = Metric(
 TOPOLOGY_NIC_INFO = Metric(
     "topology_nic_info", "info",
     "A NIC on PCI: its interfaces, its address, and what it is there for: compute, storage,"
-    " default_route, other (slower, or no RDMA).",
-    ("device", "netdev", "pci_bus_id", "role"), TOPOLOGY, stability="experimental",
+    " default_route, other (slower, or no RDMA); of a compute NIC the rail, its place among them.",
+    ("device", "netdev", "pci_bus_id", "role", "rail"), TOPOLOGY, stability="experimental",
 )  # fmt: skip
 TOPOLOGY_GPU_BEST_NIC_INFO = Metric(
     "topology_gpu_best_nic_info", "info",

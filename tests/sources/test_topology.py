@@ -262,6 +262,8 @@ def test_which_nics_are_for_computing(tree: PciTree) -> None:
     chosen = Chosen(storage=re.compile("ens9"))
     bench = Bench(tree.root, *gpus, choice=Choice(chosen))
     told = {one.labels[0]: one.labels[1:] for one in bench.of(c.TOPOLOGY_NIC_INFO)}
+    assert told["mlx5_3"][3] == "3"
+    assert told["mlx5_8"][3] == ""
     assert {device: rest[2] for device, rest in told.items()} == {
         **{f"mlx5_{n}": "compute" for n in range(8)},
         "mlx5_8": "other", "mlx5_9": "storage", "mlx5_10": "default_route", "eno1": "other",

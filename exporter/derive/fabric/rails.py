@@ -107,6 +107,11 @@ def _fastest(nics: Sequence[Nic]) -> Collection[str]:
     }
 
 
+def rails_of(compute: Iterable[str]) -> Mapping[str, int]:
+    """Return the rail of each compute NIC: its place among them."""
+    return {device: at for at, device in enumerate(sorted(compute, key=natural))}
+
+
 class Best(NamedTuple):
     """The compute NIC of a GPU: its device, how far it is, and its rail."""
 
@@ -122,7 +127,7 @@ def best_nics(
 
     `distances` is by GPU and device, in the order of the GPUs.
     """
-    rails = {device: at for at, device in enumerate(sorted(compute, key=natural))}
+    rails = rails_of(compute)
     near = {gpu: _nearest(row, rails) for gpu, row in distances.items()}
     return {
         gpu: Best(device, distances[gpu][device], rails[device])

@@ -21,6 +21,7 @@ from exporter.derive.fabric.rails import (
     judged,
     linked,
     natural,
+    rails_of,
     roles,
     shared,
 )
@@ -104,10 +105,8 @@ class TopologySource:
         yield c.TOPOLOGY_INFO(1, account.source, "true" if account.trusted else "false")
         role = roles(machine.nics, self._choice.roles)
         nics = [nic for nic in machine.nics if role[nic.device] != VIRTUAL]
-        for nic in nics:
-            netdev = nic.netdevs[0] if nic.netdevs else ""
-            yield c.TOPOLOGY_NIC_INFO(1, nic.device, netdev, nic.place.address, role[nic.device])
         compute = [nic.device for nic in nics if role[nic.device] == COMPUTE]
+        yield from _identities(nics, role, rails_of(compute))
         paired = self._paired(nics, compute, len(gpus))
         left_out = machine.left_out + (len(_able(nics)) - len(paired)) * len(gpus)
         if left_out > 0:
@@ -183,6 +182,15 @@ class TopologySource:
 def _able(nics: Sequence[Nic]) -> list[Nic]:
     """Return the NICs that can do RDMA; where there are none, all."""
     return [nic for nic in nics if nic.rdma] or list(nics)
+
+
+def _identities(
+    nics: Sequence[Nic], role: Mapping[str, str], rails: Mapping[str, int]
+) -> Iterator[Sample]:
+    for nic in nics:
+        netdev = nic.netdevs[0] if nic.netdevs else ""
+        rail = str(rails.get(nic.device, ""))
+        yield c.TOPOLOGY_NIC_INFO(1, nic.device, netdev, nic.place.address, role[nic.device], rail)
 
 
 def _rows(account: Account, gpus: Sequence[Gpu], nics: Sequence[Nic]) -> _Rows:
