@@ -1961,7 +1961,7 @@ DIAGNOSIS_CAUSE = Metric(
     "1 for each thing that is seen to be so, 0 where it is seen not to be: data_loading,"
     " exposed_communication, bubble, checkpoint, framework, clock, straggler, memory_bandwidth,"
     " memory_stalled, tensor_active, link_errors, congestion, pcie_errors, pcie_width,"
-    " small_messages.",
+    " nic_distance, small_messages.",
     ("run", "cause"), DIAGNOSIS, stability="experimental",
 )  # fmt: skip
 DIAGNOSIS_SIGNAL_RATIO = Metric(

@@ -63,6 +63,7 @@ class DiagnosisThresholds(Section):
     framework: Share = 0.15
     small_messages: Share = 0.50
     pcie_width: Share = 0.99
+    far_nics: Share = 0.01
     link_error_rate: EventRate = 0.01
     congestion_rate: EventRate = 100.0
     pcie_error_rate: EventRate = 0.1

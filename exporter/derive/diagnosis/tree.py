@@ -46,6 +46,7 @@ class Thresholds(NamedTuple):
     framework: float = 0.15
     small_messages: float = 0.50
     pcie_width: float = 0.99
+    far_nics: float = 0.01
     link_error_rate: float = 0.01
     congestion_rate: float = 100.0
     pcie_error_rate: float = 0.1
@@ -158,6 +159,7 @@ CAUSES: tuple[Cause, ...] = (
     Cause("congestion", (Condition("congestion_rate", ">", "congestion_rate"),)),
     Cause("pcie_errors", (Condition("pcie_error_rate", ">", "pcie_error_rate"),)),
     Cause("pcie_width", (Condition("pcie_width", "<", "pcie_width"),)),
+    Cause("nic_distance", (Condition("far_nics", ">", "far_nics"),)),
     _above("small_messages"),
 )  # fmt: skip
 """What can be seen directly, in the order in which it is told. `tensor_active` is none that costs
