@@ -135,8 +135,10 @@ def _parser() -> argparse.ArgumentParser:
     docs.add_argument("file", type=Path, nargs="?", default=Path("docs/METRICS.md"))
 
     from exporter.commands.parser import add_commands
+    from exporter.commands.topology_parser import add_topology
 
     add_commands(commands, _told)
+    add_topology(commands, _told)
     return parser
 
 

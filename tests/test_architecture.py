@@ -146,6 +146,19 @@ ROOMS = {
             "commands.*",
         )
     ),
+    # It looks at this machine where no daemon does.
+    "commands.topology": Room(
+        (
+            "samples",
+            "catalogue",
+            "clock",
+            "config",
+            "derive.fabric.*",
+            "commands.*",
+            "nvml.inventory",
+            "sources.topology.*",
+        )
+    ),
     "app": Room(
         (
             "board",
