@@ -1,4 +1,4 @@
-"""`flopwatch topology`: the matrix of a page, of a machine, and of files, through the command line."""
+"""`flopwatch topology`: the matrix of a page, of a machine and of files, by the command line."""
 
 from __future__ import annotations
 
