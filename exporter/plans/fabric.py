@@ -35,7 +35,8 @@ def _topology(settings: Settings, estate: Estate) -> Iterator[Plan]:
 
     def gpus() -> Sequence[Gpu]:
         now = estate.clock.monotonic()
-        return gpus_of(estate.roster(), estate.board.view(now), now)
+        # A copy: another thread may meet a new GPU meanwhile.
+        return gpus_of(dict(estate.roster()), estate.board.view(now), now)
 
     yield Plan(
         "topology", c.TOPOLOGY, Schedule(wanted.interval, wanted.deadline, wanted.max_series),

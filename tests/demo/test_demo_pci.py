@@ -13,13 +13,27 @@ from exporter import catalogue as c
 from exporter.board import Board
 from exporter.demo.gpus import ADDRESSES
 from exporter.demo.node import MISPLACED, Node
+from exporter.demo.pci import cards
 from exporter.demo.sysfs import SysfsTree
 from exporter.demo.training import SCENARIOS
+from exporter.derive import Memory
+from exporter.derive.diagnosis import diagnosis
+from exporter.derive.diagnosis.advice import PROBLEMS
 from exporter.derive.fabric.gpus import Gpu
 from exporter.exposition import Exposition
 from exporter.formats.topo import read_matrix
 from exporter.nvml.inventory import gpus_on_bus
-from exporter.samples import Gate, Metric, Sample, Snapshot
+from exporter.samples import (
+    EMPTY_SHAPE,
+    Gate,
+    Health,
+    Metric,
+    Sample,
+    Snapshot,
+    SourceView,
+    View,
+    in_columns,
+)
 from exporter.sources.topology import Choice, Scanner, TopologySource
 from tests.fakes import FakeClock
 
@@ -111,3 +125,42 @@ def of_sample() -> list[Sample]:
 def test_eight_gpus_cost_a_twelfth_of_the_series_that_a_node_may_have(tmp_path: Path) -> None:
     """Three thousand are the budget of a node; more NICs than these are bounded by `max_pairs`."""
     assert len(told(tmp_path, "default")) <= 250
+
+
+def test_bad_pcie_topology_of_table_16_8_is_named_by_the_diagnosis(tmp_path: Path) -> None:
+    """A sound node whose NIC is put into another slot: the finding comes with the next look."""
+    node = Node(0, 0.0, SCENARIOS[SOUND])
+    SysfsTree(tmp_path).write(node)
+    clock = FakeClock()
+    gpus = [Gpu(str(at), f"GPU-{at}", address) for at, address in enumerate(ADDRESSES)]
+    source = TopologySource(Scanner(tmp_path), lambda: gpus, clock)
+    derivation, memory = diagnosis(), Memory()
+
+    def cause() -> float | None:
+        """Return whether the cause is seen, once it would have stood for long enough."""
+        said: list[Sample] = []
+        for _ in range(20):
+            clock.advance(10)
+            found = [one for one in source.read() if isinstance(one, Sample)]
+            found += [c.GPU_UTILIZATION_RATIO(0.99, *gpu.labels) for gpu in gpus]
+            found += [c.TRAIN_RUN_GPU(1, "run", gpu.gpu, gpu.uuid) for gpu in gpus]
+            batch = in_columns(found, EMPTY_SHAPE)
+            view = View((SourceView("all", "gpu", "up", Health(), batch=batch, age=0.0),), ())
+            memory.begin(clock.now)
+            said = list(derivation.function(view, memory, clock.now))
+        return next(
+            (float(one.value) for one in said  # type: ignore[arg-type]
+             if one.metric is c.DIAGNOSIS_CAUSE and one.labels == ("run", "nic_distance")), None,
+        )  # fmt: skip
+
+    assert cause() == 0
+    wrong = cards(sound=False)[MISPLACED].path
+    folder = tmp_path / "sys/devices" / wrong
+    folder.mkdir(parents=True)
+    (folder / "numa_node").write_text("0\n")
+    link = tmp_path / f"sys/class/infiniband/{MISPLACED}/device"
+    link.unlink()
+    link.symlink_to(folder)
+    assert cause() == 1
+    (problem,) = (one for one in PROBLEMS if "nic_distance" in one.causes)
+    assert problem.problem == "bad PCIe topology"

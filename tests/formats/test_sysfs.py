@@ -135,3 +135,52 @@ def test_an_absurd_number_alone_is_no_reading(digits: bytes) -> None:
     assert sysfs.state(digits + b": ACTIVE") is None
     assert sysfs.rate(digits + b" Gb/sec (4X NDR)") is None
     assert sysfs.speed(digits) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (b"32.0 GT/s PCIe\n", 32e9),
+        (b"2.5 GT/s\n", 2.5e9),  # kernels before 5.6
+        (b"Unknown speed\n", None),
+        (b"Unknown\n", None),
+        (b"", None),
+        (b"\xff", None),
+    ],
+)
+def test_the_speed_of_a_pcie_link(text: bytes, value: float | None) -> None:
+    assert sysfs.transfers(text) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [(b"16\n", 16), (b"1\n", 1), (b"0\n", None), (b"255\n", None), (b"63\n", None), (b"", None)],
+)
+def test_the_lanes_of_a_pcie_link(text: bytes, value: int | None) -> None:
+    """0 and 255 are those of a link that is down, 63 of none."""
+    assert sysfs.lanes(text) == value
+
+
+def test_the_interfaces_of_the_default_routes() -> None:
+    """The one with the lowest metric first; other routes, and lines that are cut off, are none."""
+    head = b"Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\n"
+    rows = (
+        b"eth0\t00000000\t010BA8C0\t0003\t0\t0\t200\t00000000\t0\t0\t0\n"
+        b"bond0\t00000000\t010BA8C0\t0003\t0\t0\t100\t00000000\t0\t0\t0\n"
+        b"ib0\t000BA8C0\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\n"
+        b"tun0\t00000000\t00000000\t0001\t0\t0\t0\t00000080\t0\t0\t0\n"  # 0.0.0.0/1 of a VPN
+        b"eth1\t00000000\t010B"
+    )
+    assert sysfs.default_routes(head + rows) == ["bond0", "eth0"]
+    assert sysfs.default_routes(b"") == []
+
+
+def test_the_interfaces_of_the_default_routes_of_ipv6() -> None:
+    zero, gate = b"0" * 32, b"fe80" + b"0" * 27 + b"1"
+    rows = [
+        b" ".join([zero, b"00", zero, b"00", gate, *[b"00000400"] * 4, b"    eth0"]),
+        b" ".join([zero, b"00", zero, b"00", zero, *[b"ffffffff"] * 4, b"      lo"]),
+        b" ".join([b"fe80" + b"0" * 28, b"40", zero, b"00", zero, *[b"00000100"] * 4, b"    ib0"]),
+        b"garbage",
+    ]
+    assert sysfs.default_routes_v6(b"\n".join(rows)) == ["eth0"]

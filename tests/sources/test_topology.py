@@ -11,6 +11,7 @@ import pytest
 from exporter import catalogue as c
 from exporter.derive.fabric.gpus import Gpu
 from exporter.derive.fabric.rails import Chosen
+from exporter.files import Files
 from exporter.samples import Drop, Fault, Gate, Metric, Sample
 from exporter.sources.topology import Choice, Scanner, TopologySource
 from tests.fakes import FakeClock
@@ -19,16 +20,31 @@ from tests.pci_tree import GEN4, PciTree, behind_a_switch
 SAMPLE = Path(__file__).parent.parent / "data/sysfs/derived-pci-topology"
 
 
+class Denied(Files):
+    """Files that keep RDMA devices to themselves."""
+
+    def names(self, path: str) -> list[str]:
+        if path.endswith("class/infiniband"):
+            raise PermissionError(13, "Permission denied", path)
+        return super().names(path)
+
+
 class Bench:
     """A source over a tree, with GPUs at these addresses."""
 
-    def __init__(self, root: Path, *addresses: str, choice: Choice | None = None) -> None:
+    def __init__(
+        self,
+        root: Path,
+        *addresses: str,
+        choice: Choice | None = None,
+        files: Files | None = None,
+    ) -> None:
         self.clock = FakeClock()
         self.gpus: Sequence[Gpu] = [
             Gpu(str(at), f"GPU-{at}", address) for at, address in enumerate(addresses)
         ]
         self.source = TopologySource(
-            Scanner(root), lambda: self.gpus, self.clock, choice=choice or Choice()
+            Scanner(root, files), lambda: self.gpus, self.clock, choice=choice or Choice()
         )
 
     def read(self) -> list[Sample]:
@@ -244,7 +260,10 @@ def test_pairs_are_bounded_and_what_is_left_out_is_counted(tree: PciTree) -> Non
 
 
 def test_which_nics_are_for_computing(tree: PciTree) -> None:
-    """Not that of the default route, slower ones, storage, software RDMA or plain Ethernet."""
+    """Not that of the default route, slower ones, storage, software RDMA or plain Ethernet.
+
+    NVIDIA infra-controller 3624: a ninth port, for management, was taken for a bad one.
+    """
     gpus = node_of_eight(tree)
     slots = (f"pci0020:00/0020:00:0{n}.0/0020:0{n}:00.0" for n in range(1, 8))
     tree.rdma("mlx5_8", next(slots), rate="200 Gb/sec (4X HDR)", board="old")
@@ -339,6 +358,30 @@ def test_the_speed_of_an_idle_gpu_says_nothing(tree: PciTree) -> None:
     assert found["1", "speed"] == 0
     bench.clock.advance(61)
     assert bench.degraded()["0", "speed"] == 1
+
+
+def test_what_is_no_link_is_not_judged(tree: PciTree) -> None:
+    """Two ends of a link agree; bridges inside of a chip show whatever their maker liked."""
+    gpu, nic = behind_a_switch(0)
+    address = tree.gpu(gpu)
+    tree.rdma("mlx5_0", nic)
+    tree.ends(gpu, 8, 16, GEN4)
+    tree.ends(gpu.rpartition("/")[0], 8, 16, GEN4)
+    tree.ends(nic, 8, 16, GEN4)
+    tree.ends(nic.rpartition("/")[0], 16, 16)
+    bench = Bench(tree.root, address)
+    assert bench.degraded() == {("0", "width"): 1}
+
+
+def test_a_class_folder_that_cannot_be_listed_is_a_fault_once(tree: PciTree) -> None:
+    """And is told again in each read, not more and more often."""
+    gpus = node_of_eight(tree)
+    bench = Bench(tree.root, *gpus, files=Denied())
+    for _ in range(3):
+        bench.clock.advance(61)
+        faults = [one for one in bench.source.read() if isinstance(one, Fault)]
+        assert [one.reason for one in faults] == ["denied"]
+    assert len(bench.of(c.TOPOLOGY_GPU_GPU_DISTANCE)) == 28
 
 
 def test_what_links_do_not_tell_is_not_judged(tree: PciTree) -> None:

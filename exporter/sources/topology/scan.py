@@ -57,6 +57,7 @@ class Scanner:
 
     def names(self) -> tuple[str, ...]:
         """Return the names of the devices that there are: cheap, tells whether to look anew."""
+        self._faults = []
         return tuple(
             name
             for kind in ("infiniband", "net")
@@ -172,7 +173,7 @@ class Scanner:
             return known
         at = below.rfind(place.address) + len(place.address)
         folder = self._below + below[:at]
-        if not Path(folder).is_dir():
+        if not os.path.isdir(folder):  # noqa: PTH112 - says no where it may not look
             return None
         place = place_of(below[:at], sysfs.node(self._text(f"{folder}/numa_node")))
         if place is None:
