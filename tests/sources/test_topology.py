@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import random
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -440,6 +442,16 @@ def test_a_gpu_that_lost_its_nvlinks(tree: PciTree) -> None:
     assert [one.value for one in bench.of(c.TOPOLOGY_GPU_NVLINK_OK)] == [1, 1, 0, 1, 1, 1, 1, 1]
 
 
+def test_a_gpu_that_is_gone_does_not_silence_the_others(tree: PciTree) -> None:
+    """Of one that fell off the bus nothing is known; the others are compared all the same."""
+    bench = Bench(tree.root, *node_of_eight(tree))
+    bench.gpus = [
+        one._replace(peers=None if at == 7 else {"switch": 18 if at else 17})
+        for at, one in enumerate(bench.gpus)
+    ]
+    assert [one.value for one in bench.of(c.TOPOLOGY_GPU_NVLINK_OK)] == [0, 1, 1, 1, 1, 1, 1]
+
+
 def test_links_between_two_gpus_are_counted(tree: PciTree) -> None:
     """A DGX-1: one or two links to some, none to others."""
     addresses = node_of_eight(tree)[:3]
@@ -545,3 +557,31 @@ def test_a_file_that_is_no_good_is_a_fault(tree: PciTree, text: str | None, reas
     assert fault.reason == reason
     assert "topo.xml" in fault.part
     assert len(bench.best()) == 8
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_stands_in_the_files_nothing_is_raised(tree: PciTree, seed: int) -> None:
+    """Garbage, nothing, a folder or a loop in the place of any file: the rest is told."""
+    gpus = node_of_eight(tree)
+    tree.routes_over("ens1")
+    dice = random.Random(seed)
+    files = [path for path in sorted(tree.root.rglob("*")) if path.is_file() or path.is_symlink()]
+    for path in dice.sample(files, len(files) // 4):
+        path.unlink()
+        match dice.randrange(5):
+            case 0:
+                path.write_bytes(dice.randbytes(dice.randrange(5000)))
+            case 1:
+                path.write_bytes(b"")
+            case 2:
+                path.mkdir()
+            case 3:
+                path.symlink_to(path.name)
+            case 4:
+                path.write_bytes(b"9" * 10_000)
+    (tree.root / "sys/class/net").mkdir(exist_ok=True)
+    (tree.root / os.fsdecode(b"sys/class/infiniband/\xff\xfe")).mkdir()
+    bench = Bench(tree.root, *gpus)
+    for one in bench.read():
+        assert one.metric.group == c.TOPOLOGY
+        assert all(label.isprintable() for label in one.labels)

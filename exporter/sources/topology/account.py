@@ -43,13 +43,16 @@ class Account(NamedTuple):
         return self._between(one.address, other.address)
 
     def links(self, gpus: Sequence[Gpu]) -> Mapping[str, int]:
-        """Return how many NVLinks each GPU has up, by its index, where that is told of all."""
-        if all(one.peers is not None for one in gpus):
-            return {one.gpu: sum((one.peers or {}).values()) for one in gpus}
+        """Return how many NVLinks GPUs have up, by index; those of which nothing tells are out."""
+        told = {one.gpu: sum(one.peers.values()) for one in gpus if one.peers is not None}
+        if told:
+            return told
         rows = {one.gpu: [self.to_gpus.get((one.gpu, peer.gpu)) for peer in gpus] for one in gpus}
-        if not all(any(row) for row in rows.values()):
-            return {}
-        return {gpu: max(links_of(word) for word in row if word) for gpu, row in rows.items()}
+        return {
+            gpu: max(links_of(word) for word in row if word)
+            for gpu, row in rows.items()
+            if any(row)
+        }
 
     def _between(self, one: str, other: str) -> str | None:
         mine, its = self.places.get(one), self.places.get(other)
