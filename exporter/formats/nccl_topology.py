@@ -31,6 +31,7 @@ MOST_DEVICES = 4096
 DEEPEST = 32
 
 _ADDRESS = re.compile(r"[0-9a-f]{1,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]", re.IGNORECASE)
+_NAMED = re.compile(r"^[ \t]*NCCL_TOPO_FILE[ \t]*=[ \t]*(/\S{1,1023})[ \t]*$", re.MULTILINE)
 _NODE = re.compile(r"\d{1,4}")
 
 
@@ -62,6 +63,15 @@ def read_topology(data: bytes) -> list[Described]:
     if not tree.found:
         raise Malformed("an NCCL topology file without devices")
     return tree.found
+
+
+def topology_file(text: str) -> str | None:
+    """Return which file NCCL's own configuration (`/etc/nccl.conf`) names; None if it names none.
+
+    Images of clouds set `NCCL_TOPO_FILE` there. A later line counts more.
+    """
+    named = _NAMED.findall(text)
+    return named[-1] if named else None
 
 
 class _Tree:

@@ -31,7 +31,7 @@ def rows(told: Matrix) -> dict[str, dict[str, str]]:
         ("dgx-h100-8gpu-12nic", [0, 3, 4, 5, 6, 9, 10, 11], []),
         ("a100-8gpu-10nic-niclegend", [0, 1, 2, 3, 4, 5, 8, 9], []),
         ("a100-8gpu-4nic-half-remote", [0, 1, 2, 3], ["GPU4", "GPU5", "GPU6", "GPU7"]),
-        # Four NUMA nodes, each GPU with its own NIC; rows of GPU6 and GPU7 are missing.
+        # sglang 13973: four NUMA nodes, each GPU with its own NIC; the last rows are missing.
         ("h200-4numa-8gpu-9nic-excerpt", [0, 1, 2, 4, 5, 6], []),
     ],
 )
@@ -67,7 +67,7 @@ def test_a_dgx_1_has_a_nic_for_two_gpus() -> None:
 
 
 def test_on_grace_far_is_by_design() -> None:
-    """Without being told of Grace this would be a fault of every GPU; with it, of none."""
+    """sglang 11208. Not knowing of Grace this would be a fault of every GPU; knowing, of none."""
     told = matrix("gb200-4gpu-6nic-excerpt")
     best = best_nics(rows(told), told.nics)
     assert not any(judged(best, 6, 4).values())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from exporter.formats.nccl_topology import Described, read_topology
+from exporter.formats.nccl_topology import Described, read_topology, topology_file
 from exporter.samples import Malformed
 
 CLOUD = b"""<!-- an Azure-like machine: two GPUs and two NICs on each of two switches -->
@@ -85,6 +85,20 @@ BOMB = b'<!DOCTYPE a [<!ENTITY b "bbbb"><!ENTITY c "&b;&b;&b;">]><system>&c;</sy
 def test_what_is_no_such_file_is_an_error_with_its_line(text: bytes, said: str) -> None:
     with pytest.raises(Malformed, match=said):
         read_topology(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "file"),
+    [
+        ("NCCL_TOPO_FILE=/opt/microsoft/ndv4-topo.xml\n", "/opt/microsoft/ndv4-topo.xml"),
+        ("# NCCL_TOPO_FILE=/old\nNCCL_TOPO_FILE = /a\n  NCCL_TOPO_FILE=/b  \n", "/b"),
+        ("NCCL_DEBUG=INFO\nNCCL_TOPO_FILE=\n", None),
+        ("NCCL_TOPO_FILE=relative.xml", None),
+        ("", None),
+    ],
+)
+def test_the_file_that_nccl_is_told_to_use(text: str, file: str | None) -> None:
+    assert topology_file(text) == file
 
 
 @pytest.mark.parametrize("cut", range(0, len(CLOUD), 29))

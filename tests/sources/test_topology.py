@@ -215,7 +215,7 @@ def test_an_operator_says_what_is_near(tree: PciTree) -> None:
 
 
 def test_a_virtual_machine_is_not_judged(tree: PciTree) -> None:
-    """A hypervisor shows a tree of its own (NCCL 1505): distances are told, and not trusted."""
+    """A hypervisor shows a tree of its own (NCCL 933, 1505): distances are told, and not trusted."""
     gpus = node_of_eight(tree)
     tree.virtual()
     bench = Bench(tree.root, *gpus)
@@ -497,6 +497,26 @@ def test_a_virtual_machine_with_a_file_of_nccl(tree: PciTree) -> None:
     assert bench.fine() == [1, 1]
     words = {one.labels[3] for one in bench.of(c.TOPOLOGY_GPU_NIC_DISTANCE)}
     assert words == {"PIX", "SYS"}
+
+
+def test_the_file_that_nccl_uses_is_found(tree: PciTree) -> None:
+    """Images of clouds name it in /etc/nccl.conf; where nothing is virtual the tree is better."""
+    gpu, nic = behind_a_switch(0)
+    address = tree.gpu(gpu)
+    tree.rdma("mlx5_0", nic)
+    tree.write("etc/nccl.conf", "NCCL_TOPO_FILE=/opt/topo.xml")
+    tree.write(
+        "opt/topo.xml",
+        '<system><cpu numaid="0"><pci busid="0000:13:00.0"/><pci busid="0000:14:00.0"/></cpu>'
+        "</system>",
+    )
+    assert Bench(tree.root, address).best() == [("0", "mlx5_0", "PIX", "0")]
+    tree.virtual()
+    assert Bench(tree.root, address).best() == [("0", "mlx5_0", "PHB", "0")]
+    (tree.root / "opt/topo.xml").unlink()
+    bench = Bench(tree.root, address)
+    assert [one.reason for one in bench.source.read() if isinstance(one, Fault)] == ["unavailable"]
+    assert bench.best() == [("0", "mlx5_0", "PIX", "0")]
 
 
 def test_a_file_of_nccl_tells_all_that_the_tree_does(tree: PciTree) -> None:

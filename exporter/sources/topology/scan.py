@@ -13,6 +13,7 @@ from exporter.derive.fabric.links import End
 from exporter.derive.fabric.rails import Nic, natural
 from exporter.files import Files
 from exporter.formats import sysfs
+from exporter.formats.nccl_topology import topology_file
 from exporter.samples import Fault
 
 MOST_NICS = 256
@@ -212,6 +213,12 @@ class Scanner:
             for name in ("product_name", "sys_vendor")
         )
         return any(machine in name for name in names for machine in _MACHINES)
+
+    def nccl_file(self) -> Path | None:
+        """Return the topology file that NCCL on this machine is told to use, if there is one."""
+        text = self._text(str(self._root / "etc/nccl.conf")).decode("utf-8", "replace")
+        named = topology_file(text)
+        return None if named is None else self._root / named.lstrip("/")
 
     # ------------------------------------------------------------ files
 

@@ -35,7 +35,8 @@ _Rows = Mapping[str, Mapping[str, str]]
 class Choice(NamedTuple):
     """What an operator chooses: roles of NICs, which distance is still good, how many pairs.
 
-    `file` is an NCCL topology file, or what `nvidia-smi topo -m` has printed.
+    `file` is an NCCL topology file, or what `nvidia-smi topo -m` has printed. Without it a virtual
+    machine's is looked for where NCCL does.
     """
 
     roles: Chosen = Chosen()
@@ -119,15 +120,16 @@ class TopologySource:
         yield from self._links(machine, gpus, nics)
 
     def _account(self, machine: Machine) -> tuple[Account, Fault | None]:
-        """Return by what account distances are told, and why it is not the file's."""
+        """Return by what account distances are told, and why it is not a file's."""
         places = {address: card.place for address, card in machine.cards.items()}
-        fault = None
-        if self._choice.file is not None:
+        virtual, fault = self._scanner.is_virtual(), None
+        file = self._choice.file or (self._scanner.nccl_file() if virtual else None)
+        if file is not None:
             try:
-                return of_file(self._choice.file, places), None
+                return of_file(file, places), None
             except (OSError, Malformed) as error:
-                fault = Fault.of(f"file {self._choice.file}", error)
-        return of_machine(places, virtual=self._scanner.is_virtual()), fault
+                fault = Fault.of(f"file {file}", error)
+        return of_machine(places, virtual=virtual), fault
 
     def _paired(self, nics: Sequence[Nic], compute: Sequence[str], gpus: int) -> list[Nic]:
         """Return the NICs whose distances are told: those that can do RDMA, compute NICs first."""
