@@ -465,6 +465,28 @@ def test_links_between_two_gpus_are_counted(tree: PciTree) -> None:
     assert told == ["NV2", "NODE", "NV1"]
 
 
+def test_links_that_are_all_down_on_all_gpus(tree: PciTree) -> None:
+    """gpud 1085: inactive links were called healthy. The fabric manager may have died."""
+    bench = Bench(tree.root, *node_of_eight(tree))
+    bench.gpus = [one._replace(peers={"switch": 0}) for one in bench.gpus]
+    assert [one.value for one in bench.of(c.TOPOLOGY_GPU_NVLINK_OK)] == [0] * 8
+
+
+@pytest.mark.parametrize("peers", [None, {}])
+def test_cards_without_links_are_no_fault(tree: PciTree, peers: dict[str, int] | None) -> None:
+    """NVSentinel 1481: PCIe cards raised the alarm of links that are down."""
+    bench = Bench(tree.root, *node_of_eight(tree))
+    bench.gpus = [one._replace(peers=peers) for one in bench.gpus]
+    assert bench.of(c.TOPOLOGY_GPU_NVLINK_OK) == []
+
+
+def test_twelve_links_of_an_a100_are_all_it_has(tree: PciTree) -> None:
+    """gpud 1227: it was called faulty, for other products have more."""
+    bench = Bench(tree.root, *node_of_eight(tree))
+    bench.gpus = [one._replace(peers={"switch": 12}) for one in bench.gpus]
+    assert [one.value for one in bench.of(c.TOPOLOGY_GPU_NVLINK_OK)] == [1] * 8
+
+
 def test_bridges_on_some_cards_are_no_fault_of_the_others(tree: PciTree) -> None:
     bench = Bench(tree.root, *node_of_eight(tree)[:4])
     bench.gpus = [

@@ -214,7 +214,9 @@ def _pairs(account: Account, gpus: Sequence[Gpu]) -> Iterator[Sample]:
         word = account.gpus(one, other)
         if word is not None:
             yield c.TOPOLOGY_GPU_GPU_DISTANCE(rank(word) or 0, *one.labels, other.gpu, word)
-    fine = linked(account.links(gpus))
+    fine = dict(linked(account.links(gpus)))
+    # Links that led somewhere and are all down are a fault, also if it is so on all GPUs.
+    fine |= {one.gpu: False for one in gpus if one.peers and not any(one.peers.values())}
     for one in gpus:
         if one.gpu in fine:
             yield c.TOPOLOGY_GPU_NVLINK_OK(int(fine[one.gpu]), *one.labels)
