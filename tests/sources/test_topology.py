@@ -215,7 +215,7 @@ def test_an_operator_says_what_is_near(tree: PciTree) -> None:
 
 
 def test_a_virtual_machine_is_not_judged(tree: PciTree) -> None:
-    """A hypervisor shows a tree of its own (NCCL 933, 1505): distances are told, and not trusted."""
+    """A hypervisor shows a tree of its own (NCCL 933, 1505); it is not trusted."""
     gpus = node_of_eight(tree)
     tree.virtual()
     bench = Bench(tree.root, *gpus)
