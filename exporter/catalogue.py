@@ -768,22 +768,6 @@ TOPOLOGY_PCIE_LINK_DEGRADED = Metric(
 
 # ---------------------------------------------------------------- fabric: use, balance, settings
 
-GPU_PEAK_NVLINK_BYTES_PER_SECOND = Metric(
-    "gpu_peak_nvlink_bytes_per_second", "gauge",
-    "What all NVLinks of the product carry in one direction, by its data sheet.",
-    _GPU, FABRIC, stability="experimental",
-)  # fmt: skip
-GPU_NVLINK_RECEIVE_UTILIZATION_RATIO = Metric(
-    "gpu_nvlink_receive_utilization_ratio", "gauge",
-    "Payload received over NVLink in the last ten seconds, as a share of the peak.",
-    _GPU, FABRIC, "ratio", "experimental",
-)  # fmt: skip
-GPU_NVLINK_TRANSMIT_UTILIZATION_RATIO = Metric(
-    "gpu_nvlink_transmit_utilization_ratio", "gauge",
-    "Payload sent over NVLink in the last ten seconds, as a share of the peak.",
-    _GPU, FABRIC, "ratio", "experimental",
-)  # fmt: skip
-
 # ---------------------------------------------------------------- serving: inference servers
 # Names of the user's specification to the letter where it has them (llm_ttft_seconds,
 # llm_tokens_total, llm_active_requests), with our labels `engine` and `server` added. Rules and

@@ -64,7 +64,7 @@ def test_a_peak_of_ones_own_starts_only_what_uses_it_anew() -> None:
         for text in ("", own)
     )
     anew = [name for name in before if before[name] != after[name]]
-    assert anew == ["derive:hardware", "derive:training", "derive:nvlink"]
+    assert anew == ["derive:hardware", "derive:training"]
     found = accelerators(parse(own, "f")).find("NVIDIA H100 80GB HBM3")
     assert found is not None
     assert found.peaks["bf16"] == 800 * 10**12

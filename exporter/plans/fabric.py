@@ -10,12 +10,10 @@ from exporter import catalogue as c
 from exporter.config import Settings
 from exporter.config.fabric import TopologySettings
 from exporter.derive.fabric.gpus import Gpu, gpus_of
-from exporter.derive.fabric.nvlink import nvlink
 from exporter.derive.fabric.rails import Chosen
 from exporter.plans.estate import Estate, Plan
-from exporter.plans.gpus import accelerators, reads_gpus
+from exporter.plans.gpus import reads_gpus
 from exporter.runner import Schedule
-from exporter.sources.derived import DerivedSource
 from exporter.sources.topology import Choice, Scanner, TopologySource
 
 
@@ -25,7 +23,6 @@ def fabric_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
     Raises `ConfigError`.
     """
     yield from _topology(settings, estate)
-    yield from _nvlink(settings, estate)
 
 
 def _topology(settings: Settings, estate: Estate) -> Iterator[Plan]:
@@ -45,20 +42,6 @@ def _topology(settings: Settings, estate: Estate) -> Iterator[Plan]:
             Scanner(Path(settings.root)), gpus, estate.clock,
             choice=_choice(wanted, Path(settings.root)), rescan=wanted.rescan,
         ),
-    )  # fmt: skip
-
-
-def _nvlink(settings: Settings, estate: Estate) -> Iterator[Plan]:
-    derived = settings.sources.derived
-    if not (reads_gpus(settings, estate) if derived.enabled == "auto" else derived.enabled):
-        return
-    one = nvlink(accelerators(settings))
-    # Once a second is enough for what is averaged over ten.
-    every = max(1.0, derived.interval)
-    yield Plan(
-        f"derive:{one.name}", one.group, Schedule(every, derived.deadline, derived.max_series),
-        f"{every} {derived!r} {settings.accelerators!r}",
-        lambda: DerivedSource(one, estate.board.view, estate.clock),
     )  # fmt: skip
 
 

@@ -45,8 +45,7 @@ class Accelerator:
     `peaks` are operations per second by precision, dense (without 2:4 sparsity); `bandwidth` is
     bytes per second of device memory; `max_clock` the highest SM clock that the driver tells and
     `tensor_clock` the SM clock that the peaks belong to, in hertz; `power` the default limit in
-    watts. `nvlink` is bytes per second over all NVLinks in one direction. `confidence` is how good
-    the sources are.
+    watts. `confidence` is how good the sources are.
     """
 
     id: str
@@ -64,7 +63,6 @@ class Accelerator:
     max_clock: float | None = None
     tensor_clock: float | None = None
     power: float | None = None
-    nvlink: int | None = None
 
     @property
     def has_figures(self) -> bool:
@@ -238,7 +236,6 @@ def _accelerator(entry: Mapping[str, Any]) -> Accelerator:
         max_clock=_scaled(chip.get("max_sm_clock_mhz"), _MHZ),
         tensor_clock=_tensor_clock(entry["dense_peak_tflops"], chip),
         power=chip.get("tdp_watts"),
-        nvlink=_scaled(entry.get("nvlink", {}).get("gb_per_second"), 500_000_000),
     )
 
 
