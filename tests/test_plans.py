@@ -171,8 +171,10 @@ def test_a_gpu_that_appears_later_is_noticed_and_never_given_up(tmp_path: Path) 
         f"root: {root}\n"
         "sources: {host: {enabled: false}, network: {enabled: false}, process: {enabled: false},"
         " nvml: {enabled: false}, derived: {enabled: false}, inference: {enabled: false},"
-        " ranks: {enabled: false}, topology: {enabled: false}}\n"
+        " ranks: {enabled: false}, topology: {enabled: false},"
+        " nccl_environment: {enabled: false}}\n"
         "diagnosis: {enabled: false}\n"
+        "fabric: {enabled: false}\n"
         "cost: {enabled: false}\n"
         "push: {enabled: false}\n"
     )
@@ -775,3 +777,18 @@ def test_what_was_promised_of_jobs_is_judged_though_nobody_reads_any() -> None:
 
     assert "derive:training" not in names(quiet)
     assert "derive:training" in names(f"{quiet}training_sla: {{job_failure_rate: '< 5%'}}")
+
+
+def test_ports_that_are_read_seldom_have_a_rate_all_the_same() -> None:
+    """A window of half a minute holds one reading of them, which is no rate."""
+    text = "sources: {{network: {{interval: {}}}}}"
+    often, seldom = (
+        next(
+            one.fingerprint
+            for one in plan(parse(text.format(every), "f"), Estate(FakeClock(), gpus=True))
+            if one.name == "derive:fabric"
+        )
+        for every in ("5s", "60s")
+    )
+    assert often.endswith(" 30.0")
+    assert seldom.endswith(" 180.0")

@@ -11,6 +11,7 @@ from exporter.config import Settings
 from exporter.config.fabric import TopologySettings
 from exporter.derive.fabric.gpus import Gpu, gpus_of
 from exporter.derive.fabric.rails import Chosen
+from exporter.plans.collectives import comm_plans
 from exporter.plans.estate import Estate, Plan
 from exporter.plans.gpus import reads_gpus
 from exporter.runner import Schedule
@@ -23,6 +24,7 @@ def fabric_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
     Raises `ConfigError`.
     """
     yield from _topology(settings, estate)
+    yield from comm_plans(settings, estate)
 
 
 def _topology(settings: Settings, estate: Estate) -> Iterator[Plan]:
