@@ -619,7 +619,7 @@ NIC_INFO = Metric(
 NIC_UP = Metric(
     "nic_up", "gauge",
     "1 while the port can carry traffic (RDMA state ACTIVE, interface operstate up), else 0."
-    " EFA devices always claim to be active: judge them by their traffic and errors.",
+    " EFA devices always claim to be active: theirs is the state of their interface.",
     ("device", "port"), NIC,
 )  # fmt: skip
 NIC_LINK_RATE_BYTES_PER_SECOND = Metric(
@@ -684,11 +684,71 @@ NIC_CARRIER_CHANGES_TOTAL = Metric(
     "nic_carrier_changes_total", "counter", "Times the interface's link came or went.",
     ("device", "port"), NIC,
 )  # fmt: skip
-NIC_SATURATED = Metric(
-    "nic_saturated", "gauge",
+NIC_COUNTER_SATURATED = Metric(
+    "nic_counter_saturated", "gauge",
     "1 while a narrow port counter stands at its maximum: it counts no more until an operator"
     " clears it, so its rate of 0 means nothing. Absent otherwise.",
     ("device", "port", "counter"), NIC,
+)  # fmt: skip
+NIC_DEVICE_INFO = Metric(
+    "nic_device_info", "info",
+    "Where a port is and how it counts: `physical` ports together carry all the node's traffic,"
+    " each byte once; `master` is its bond or bridge; `role` is fabric, management or host;"
+    " `restricted` says that the driver refuses its counters; `model` is the card's, as its driver"
+    " calls it.",
+    (
+        "device", "port", "pci_bus_id", "numa_node", "master", "physical", "role", "restricted",
+        "model",
+    ),
+    NIC, stability="experimental",
+)  # fmt: skip
+NIC_EXPECTED_UP = Metric(
+    "nic_expected_up", "gauge",
+    "1 if a port ought to be up, else 0, by reason: stated (in the configuration), virtual,"
+    " disabled (switched off), seen_up (since the machine started), peers (most ports of its kind"
+    " are up), no_evidence.",
+    ("device", "port", "reason"), NIC, stability="experimental",
+)  # fmt: skip
+NIC_PORT_STATE = Metric(
+    "nic_port_state", "gauge",
+    "Logical state of an RDMA port: 1 down, 2 initializing (waits for a subnet manager), 3 armed,"
+    " 4 active, 5 active but its link errors are being repaired.",
+    ("device", "port"), NIC, stability="experimental",
+)  # fmt: skip
+NIC_PORT_PHYSICAL_STATE = Metric(
+    "nic_port_physical_state", "gauge",
+    "Physical state of an RDMA port: 1 sleep, 2 polling (no other end), 3 disabled, 4 training,"
+    " 5 link up, 6 link error recovery, 7 test.",
+    ("device", "port"), NIC, stability="experimental",
+)  # fmt: skip
+NIC_STATE_CHANGES_TOTAL = Metric(
+    "nic_state_changes_total", "counter",
+    "Times that an RDMA port was seen to become active or to cease to be. Shorter outages than the"
+    ' time between two reads are only in `nic_errors_total{cause="link_downed"}`.',
+    ("device", "port"), NIC, stability="experimental",
+)  # fmt: skip
+NIC_DEVICE_MISSING = Metric(
+    "nic_device_missing", "gauge",
+    "1 for a network device that was there since the machine started, or is stated to be, and is"
+    " not. Absent otherwise.",
+    ("device",), NIC, stability="experimental",
+)  # fmt: skip
+NIC_KEEP_ALIVES_TOTAL = Metric(
+    "nic_keep_alives_total", "counter",
+    "Signs of life that an EFA device has given its driver: one that gives none is dead.",
+    ("device", "port"), NIC, stability="experimental",
+)  # fmt: skip
+NIC_RAW_TOTAL = Metric(
+    "nic_raw_total", "counter",
+    "Every number of every counter file of a port, as the kernel writes it (data of InfiniBand in"
+    " words of 4 octets), by file and folder. Counters of 32 bits that wrap go on. A counter of the"
+    " whole device has no port.",
+    ("device", "port", "counter", "folder"), NIC_RAW, stability="experimental",
+)  # fmt: skip
+NIC_RAW_LEVEL = Metric(
+    "nic_raw_level", "gauge",
+    "Files among the counters that go up and down, such as open queue pairs (bnxt_re).",
+    ("device", "port", "counter", "folder"), NIC_RAW, stability="experimental",
 )  # fmt: skip
 
 # ---------------------------------------------------------------- nic: what ethtool tells

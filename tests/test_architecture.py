@@ -77,6 +77,7 @@ ROOMS = {
     "sources.dcgm_page": Room((*SOURCE, "dcgm.*")),
     "sources.derived": Room((*SOURCE, "derive.*")),
     "sources.profiles": Room((*SOURCE, "profiling.*", "training.*")),
+    "sources.network": Room((*SOURCE, "sources.network.*")),
     "sources.nccl": Room((*SOURCE, "profiling.*")),
     "sources.nccl_environment": Room((*SOURCE, "derive.*", "discovery.*", "training.*")),
     "sources.discovery": Room((*SOURCE, "engines.*", "discovery.*")),

@@ -161,26 +161,41 @@ def test_the_lanes_of_a_pcie_link(text: bytes, value: int | None) -> None:
     assert sysfs.lanes(text) == value
 
 
-def test_the_interfaces_of_the_default_routes() -> None:
-    """The one with the lowest metric first; other routes, and lines that are cut off, are none."""
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [(b"0x1003\n", 0x1003), (b"0x0", 0), (b"1003", None), (b"0x", None), (b"0x" + b"f" * 17, None)],
+)
+def test_a_hexadecimal_number(text: bytes, value: int | None) -> None:
+    """Flags of an interface; anything else is not known."""
+    assert sysfs.hexadecimal(text) == value
+
+
+def test_the_interfaces_of_default_routes() -> None:
+    """Both families; a route to a network, and one that refuses, lead nowhere."""
     head = b"Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\n"
     rows = (
-        b"eth0\t00000000\t010BA8C0\t0003\t0\t0\t200\t00000000\t0\t0\t0\n"
-        b"bond0\t00000000\t010BA8C0\t0003\t0\t0\t100\t00000000\t0\t0\t0\n"
-        b"ib0\t000BA8C0\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\n"
-        b"tun0\t00000000\t00000000\t0001\t0\t0\t0\t00000080\t0\t0\t0\n"  # 0.0.0.0/1 of a VPN
-        b"eth1\t00000000\t010B"
+        b"bond0\t00000000\t0100A8C0\t0003\t0\t0\t100\t00000000\t0\t0\t0\n"
+        b"ens9\t0000A8C0\t00000000\t0001\t0\t0\t100\t00FFFFFF\t0\t0\t0\nodd\n"
     )
-    assert sysfs.default_routes(head + rows) == ["bond0", "eth0"]
-    assert sysfs.default_routes(b"") == []
+    assert sysfs.default_routes(head + rows) == {"bond0"}
+    assert sysfs.default_routes(b"") == frozenset()
+    zeros = b"0" * 32
+    v6 = b"\n".join(
+        (
+            zeros
+            + b" 00 "
+            + zeros
+            + b" 00 "
+            + zeros
+            + b" 00000400 00000001 00000000 00000003 eth0",
+            zeros + b" 00 " + zeros + b" 00 " + zeros + b" ffffffff 00000001 00000000 00200200 lo",
+            b"fe80" + b"0" * 28 + b" 40 " + zeros + b" 00 " + zeros + b" 100 1 0 00000001 eth1",
+        )
+    )
+    assert sysfs.default_routes_v6(v6) == {"eth0"}
 
 
-def test_the_interfaces_of_the_default_routes_of_ipv6() -> None:
-    zero, gate = b"0" * 32, b"fe80" + b"0" * 27 + b"1"
-    rows = [
-        b" ".join([zero, b"00", zero, b"00", gate, *[b"00000400"] * 4, b"    eth0"]),
-        b" ".join([zero, b"00", zero, b"00", zero, *[b"ffffffff"] * 4, b"      lo"]),
-        b" ".join([b"fe80" + b"0" * 28, b"40", zero, b"00", zero, *[b"00000100"] * 4, b"    ib0"]),
-        b"garbage",
-    ]
-    assert sysfs.default_routes_v6(b"\n".join(rows)) == ["eth0"]
+def test_the_names_in_a_table_of_interfaces() -> None:
+    """Two lines of head, then one for each."""
+    text = b"Inter-| Receive\n face |bytes\n    lo: 1 2\neth0.7:12 3\nodd\n"
+    assert sysfs.interface_names(text) == {"lo", "eth0.7"}
