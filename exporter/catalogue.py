@@ -754,12 +754,76 @@ NIC_RAW_LEVEL = Metric(
 # ---------------------------------------------------------------- nic: what ethtool tells
 
 # ---------------------------------------------------------------- topology: who is near whom
+# Words as `nvidia-smi topo -m` has them; numbers in their order: 0 NVLink, 1 PIX ... 5 SYS.
 
+TOPOLOGY_INFO = Metric(
+    "topology_info", "info",
+    "Where distances come from: sysfs, nccl_xml or matrix (a file that was configured). They are"
+    " not trusted where a hypervisor shows a PCI tree of its own.",
+    ("source", "trusted"), TOPOLOGY, stability="experimental",
+)  # fmt: skip
+TOPOLOGY_NIC_INFO = Metric(
+    "topology_nic_info", "info",
+    "A NIC on PCI: its interfaces, its address, and what it is there for: compute, storage,"
+    " default_route, other (slower, or no RDMA); of a compute NIC the rail, its place among them.",
+    ("device", "netdev", "pci_bus_id", "role", "rail"), TOPOLOGY, stability="experimental",
+)  # fmt: skip
 TOPOLOGY_GPU_BEST_NIC_INFO = Metric(
     "topology_gpu_best_nic_info", "info",
     "The compute NIC that is nearest to a GPU: how far it is (PIX, PXB, PHB, NODE, SYS), and the"
     " rail that it is on.",
     ("gpu", "uuid", "device", "distance", "rail"), TOPOLOGY, stability="experimental",
+)  # fmt: skip
+TOPOLOGY_GPU_NIC_DISTANCE = Metric(
+    "topology_gpu_nic_distance", "gauge",
+    "How far a GPU and a NIC are apart: 1 PIX, 2 PXB, 3 PHB, 4 NODE, 5 SYS. Absent where it cannot"
+    " be told.",
+    ("gpu", "uuid", "device", "path"), TOPOLOGY, stability="experimental",
+)  # fmt: skip
+TOPOLOGY_GPU_NIC_OK = Metric(
+    "topology_gpu_nic_ok", "gauge",
+    "1 if the GPU's nearest compute NIC is as near as the board allows, else 0: a NIC in the wrong"
+    " slot, or a GPU without one. Absent in virtual machines that have no topology file.",
+    ("gpu", "uuid"), TOPOLOGY, stability="experimental",
+)  # fmt: skip
+TOPOLOGY_NIC_SHARED = Metric(
+    "topology_nic_shared", "gauge",
+    "1 if the compute NIC is the nearest of several GPUs though there are as many NICs as GPUs.",
+    ("device",), TOPOLOGY, stability="experimental",
+)  # fmt: skip
+TOPOLOGY_GPU_GPU_DISTANCE = Metric(
+    "topology_gpu_gpu_distance", "gauge",
+    "How far two GPUs are apart: 0 NVLink (path tells how many links), 1 PIX ... 5 SYS. Each pair"
+    " is there once; peer is the index of the other GPU.",
+    ("gpu", "uuid", "peer", "path"), TOPOLOGY, stability="experimental",
+)  # fmt: skip
+TOPOLOGY_NVLINK_LINKS = Metric(
+    "topology_nvlink_links", "gauge",
+    "NVLinks that are active and lead to one peer: another GPU (peer is its PCI address), switches"
+    " or the CPU (peer is empty).",
+    (*_GPU, "kind", "peer"), TOPOLOGY, stability="experimental",
+)  # fmt: skip
+TOPOLOGY_GPU_NVLINK_OK = Metric(
+    "topology_gpu_nvlink_ok", "gauge",
+    "1 if the GPU has as many NVLinks up as most GPUs of the node, else 0.",
+    ("gpu", "uuid"), TOPOLOGY, stability="experimental",
+)  # fmt: skip
+TOPOLOGY_NUMA_NODE = Metric(
+    "topology_numa_node", "gauge",
+    "NUMA node of a GPU (device is empty) or a NIC. Absent where firmware tells none.",
+    ("gpu", "uuid", "device"), TOPOLOGY, stability="experimental",
+)  # fmt: skip
+TOPOLOGY_GPU_AFFINITY_INFO = Metric(
+    "topology_gpu_affinity_info", "info", "The CPUs that are near to a GPU, as the kernel lists"
+    " them.",
+    ("gpu", "uuid", "cpus"), TOPOLOGY, stability="experimental",
+)  # fmt: skip
+TOPOLOGY_PCIE_LINK_DEGRADED = Metric(
+    "topology_pcie_link_degraded", "gauge",
+    "1 if the PCIe link of a GPU (device is empty) or a NIC has fewer lanes (part is width) or is"
+    " slower (part is speed) than card and slot can do. The width counts on the whole way to the"
+    " CPU; the speed of a GPU is judged only while it is busy: it falls when idle.",
+    ("gpu", "uuid", "device", "part"), TOPOLOGY, stability="experimental",
 )  # fmt: skip
 
 # ---------------------------------------------------------------- fabric: use, balance, settings
@@ -2299,7 +2363,8 @@ DIAGNOSIS_CAUSE = Metric(
     "1 for each thing that is seen to be so, 0 where it is seen not to be: data_loading,"
     " exposed_communication, bubble, checkpoint, framework, clock, straggler, memory_bandwidth,"
     " memory_stalled, tensor_active, link_errors, congestion, pcie_errors, pcie_width,"
-    " small_messages, slow_collectives, late_ranks, sharp_unused, nccl_settings, rail_imbalance.",
+    " nic_distance, small_messages, slow_collectives, late_ranks, sharp_unused, nccl_settings,"
+    " rail_imbalance.",
     ("run", "cause"), DIAGNOSIS, stability="experimental",
 )  # fmt: skip
 DIAGNOSIS_SIGNAL_RATIO = Metric(

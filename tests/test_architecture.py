@@ -88,6 +88,8 @@ ROOMS = {
     "formats.ranks": Room(("samples", "formats.podlog")),
     "sources.training_logs": Room((*SOURCE, "tail", "training.records")),
     "sources.training_files": Room((*SOURCE, "training.*", "sources.training_files.*")),
+    # How far devices are from each other is arithmetic; the source brings the paths.
+    "sources.topology": Room((*SOURCE, "derive.fabric.*", "sources.topology.*")),
     "sources.training_page": Room((*SOURCE, "training.*")),
     "sources.placement": Room((*SOURCE, "discovery.*")),
     # Where inference servers are looked for: finders know neither sources nor plans.
@@ -148,6 +150,19 @@ ROOMS = {
             "derive.*",
             "reference.*",
             "commands.*",
+        )
+    ),
+    # It looks at this machine where no daemon does.
+    "commands.topology": Room(
+        (
+            "samples",
+            "catalogue",
+            "clock",
+            "config",
+            "derive.fabric.*",
+            "commands.*",
+            "nvml.inventory",
+            "sources.topology.*",
         )
     ),
     "app": Room(

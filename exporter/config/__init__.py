@@ -25,7 +25,11 @@ from pydantic import (
     model_validator,
 )
 
-from exporter.config.fabric import FabricSettings, NcclEnvironmentSettings
+from exporter.config.fabric import (
+    FabricSettings,
+    NcclEnvironmentSettings,
+    TopologySettings,
+)
 from exporter.config.money import (
     CostSettings,
     HoursSettings,
@@ -123,6 +127,7 @@ class SourcesSettings(Section):
     host: HostSettings = HostSettings()
     network: NetworkSettings = NetworkSettings()
     process: ProcessSettings = ProcessSettings()
+    topology: TopologySettings = TopologySettings()
     inference: InferenceSettings = InferenceSettings()
     serving: ServingSettings = ServingSettings()
     logs: LogsSettings = LogsSettings()
