@@ -38,6 +38,9 @@ ROOMS = {
     "files": Room(),
     "tail": Room(),
     "fetch": Room(("samples", "clock")),
+    # What a cloud has announced for this machine, and how each cloud is asked.
+    "notices": Room(),
+    "clouds": Room(("samples", "clock", "fetch", "notices", "clouds.*")),
     "formats": Room(("samples",)),
     "reference": Room(("reference.*",)),
     # A guest in jobs: no room of ours but itself.
@@ -85,6 +88,8 @@ ROOMS = {
     "formats.ranks": Room(("samples", "formats.podlog")),
     "sources.training_logs": Room((*SOURCE, "tail", "training.records")),
     "sources.training_files": Room((*SOURCE, "training.*", "sources.training_files.*")),
+    # How far devices are from each other is arithmetic; the source brings the paths.
+    "sources.topology": Room((*SOURCE, "derive.fabric.*", "sources.topology.*")),
     "sources.training_page": Room((*SOURCE, "training.*")),
     "sources.placement": Room((*SOURCE, "discovery.*")),
     # Where inference servers are looked for: finders know neither sources nor plans.
@@ -101,7 +106,8 @@ ROOMS = {
     "formats.trainpage": Room(("samples", "training.*", "formats.tags", "formats.exposition")),
     "formats.otlp": Room(("samples", "training.*", "formats.tags", "formats.protobuf")),
     "sources.push": Room((*SOURCE, "training.*")),
-    "sinks": Room(("samples", "catalogue", "clock")),
+    "sources.spot": Room((*SOURCE, "clouds.*", "notices")),
+    "sinks": Room(("samples", "catalogue", "clock", "notices")),
     "board": Room(("samples",)),
     "runner": Room(("samples", "clock", "board")),
     "isolate": Room(("samples", "clock", "catalogue", "sources"), ("psutil",)),
@@ -147,6 +153,19 @@ ROOMS = {
         )
     ),
     "commands.alerts": Room(("objectives", "commands.*")),
+    # It looks at this machine where no daemon does.
+    "commands.topology": Room(
+        (
+            "samples",
+            "catalogue",
+            "clock",
+            "config",
+            "derive.fabric.*",
+            "commands.*",
+            "nvml.inventory",
+            "sources.topology.*",
+        )
+    ),
     "app": Room(
         (
             "board",
@@ -154,6 +173,7 @@ ROOMS = {
             "clock",
             "config",
             "exposition",
+            "notices",
             "nvml.inventory",
             "plans",
             "runner",

@@ -68,6 +68,7 @@ class DiagnosisThresholds(Section):
     nccl_settings: Share = 0.50
     rail_imbalance: Share = 0.30
     pcie_width: Share = 0.99
+    far_nics: Share = 0.01
     link_error_rate: EventRate = 0.01
     congestion_rate: EventRate = 100.0
     pcie_error_rate: EventRate = 0.1

@@ -132,7 +132,8 @@ class Faults(NamedTuple):
 
     `data` is waiting for the loader, `late` waiting in the collective for ranks of other nodes,
     `clock` a cap in megahertz on the job's GPUs, `straggler` one of the node's ranks, the work of
-    which takes `slower` times as long. A checkpoint is written each `checkpoint_steps`.
+    which takes `slower` times as long. A checkpoint is written each `checkpoint_steps`. `notice`
+    seconds after its beginning the cloud announces that it takes the node away.
 
     `lost` is a GPU that has fallen off the bus, `held` are seconds for which the front end keeps
     each request before the large server's engine has it.
@@ -146,6 +147,7 @@ class Faults(NamedTuple):
     checkpoint_steps: int | None = None
     lost: int | None = None
     held: float = 0.0
+    notice: float | None = None
 
 
 class Scenario(NamedTuple):
@@ -451,6 +453,7 @@ SCENARIOS: Mapping[str, Scenario] = {
     "clock-cap": _DEFAULT._replace(faults=Faults(clock=1005)),
     "straggler": _DEFAULT._replace(faults=Faults(straggler=1, slower=1.4)),
     "checkpoints": _DEFAULT._replace(faults=Faults(checkpoint_steps=5)),
+    "spot-notice": _DEFAULT._replace(faults=Faults(notice=60.0)),
     "case-study": Scenario(
         _course(tuple(CASE_STUDY.values())), tuple(range(8)), sound=True, watts=700.0
     ),

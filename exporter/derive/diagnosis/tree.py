@@ -51,6 +51,7 @@ class Thresholds(NamedTuple):
     nccl_settings: float = 0.50
     rail_imbalance: float = 0.30
     pcie_width: float = 0.99
+    far_nics: float = 0.01
     link_error_rate: float = 0.01
     congestion_rate: float = 100.0
     pcie_error_rate: float = 0.1
@@ -163,6 +164,7 @@ CAUSES: tuple[Cause, ...] = (
     Cause("congestion", (Condition("congestion_rate", ">", "congestion_rate"),)),
     Cause("pcie_errors", (Condition("pcie_error_rate", ">", "pcie_error_rate"),)),
     Cause("pcie_width", (Condition("pcie_width", "<", "pcie_width"),)),
+    Cause("nic_distance", (Condition("far_nics", ">", "far_nics"),)),
     _above("small_messages"),
     Cause("slow_collectives", (Condition("bus_bandwidth", "<", "bus_bandwidth"),)),
     Cause("late_ranks", (Condition("collective_waiting", ">", "collective_waiting"),)),
