@@ -230,7 +230,7 @@ def lab(tool: Tool, tmp_path: Path) -> Iterator[Lab]:
 
 
 def test_faults_page_once_inhibit_and_resolve(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
-    """Slow first tokens, a straggler, a GPU off the bus: each told once, by whom it concerns."""
+    """Slow first tokens, a straggler, a GPU off the bus, a spot notice: each told once."""
     inbox = lab.inbox
     inbox.wait("Watchdog", seconds=60)
 
@@ -245,6 +245,8 @@ def test_faults_page_once_inhibit_and_resolve(lab: Lab, capsys: pytest.CaptureFi
         threading.Event().wait(0.2)
     mended = lab.inject()
     ends = {alert: inbox.wait(alert, "resolved") for alert in ("GpuLost", "SlaBudgetBurnsFast")}
+    announced = lab.inject(notice=1.0)
+    spot = inbox.wait("SpotInterruption")
 
     assert (burn.receiver, lost.receiver, straggler.receiver) == ("page", "page", "ticket")
     assert burn.labels == {
@@ -256,8 +258,12 @@ def test_faults_page_once_inhibit_and_resolve(lab: Lab, capsys: pytest.CaptureFi
     }  # fmt: skip
     wanted = {"run": "llama2-13b", "rank": "1", "instance": "node-1", "severity": "ticket"}
     assert wanted.items() <= straggler.labels.items()
+    assert spot.labels == {
+        "alertname": "SpotInterruption", "severity": "ticket", "component": "spot",
+        "instance": "node-1",
+    }  # fmt: skip
     assert "GPU 3" in lost.annotations["description"]
-    for alert in ("SlaBudgetBurnsFast", "GpuLost", "TrainingStraggler"):
+    for alert in ("SlaBudgetBurnsFast", "GpuLost", "TrainingStraggler", "SpotInterruption"):
         assert len(inbox.of(alert)) == 1, alert
     assert inbox.of("GpuXidCritical") == [], "the lost GPU explains it"
     assert [one for one in inbox.messages if "SlaBudget" in one.labels["alertname"]
@@ -275,7 +281,8 @@ def test_faults_page_once_inhibit_and_resolve(lab: Lab, capsys: pytest.CaptureFi
         print(f"\n  fault to message, with time {FASTER} times as fast for rules and routes:")
         for name, begin, message in (
             ("slow first tokens", slow, burn), ("straggler", slow, straggler),
-            ("GPU off the bus", gone, lost), ("mended, GPU", mended, ends["GpuLost"]),
+            ("GPU off the bus", gone, lost), ("spot notice", announced, spot),
+            ("mended, GPU", mended, ends["GpuLost"]),
             ("mended, first tokens", mended, ends["SlaBudgetBurnsFast"]),
         ):  # fmt: skip
             print(f"  {name:22} {message.at - begin:6.1f} s  {message.receiver}")

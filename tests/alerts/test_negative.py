@@ -32,14 +32,20 @@ WORK = {
 }  # fmt: skip
 """Growth in a minute of what works; other counters stand still."""
 
-# Besides a counter at its end: a cooler, a GPU with memory errors.
-SICK = {"diagnosis_cause", "gpu_recovery_action", "gpu_row_remap_pending"}
+# Besides a counter at its end: a cooler, a GPU with memory errors, an adapter in the wrong slot.
+SICK = {
+    "diagnosis_cause": 0.0,
+    "gpu_recovery_action": 0.0,
+    "gpu_row_remap_pending": 0.0,
+    "topology_gpu_nic_ok": 1.0,
+}
 
 
 def healthy(series: Iterable[Series]) -> list[Series]:
     """Return the series of the demo's node without what is wrong with it on purpose."""
+    sound = {**SICK, "gpu_clock_hertz": 1.7e9}
     return [
-        one._replace(value=0.0) if one.name in SICK else one
+        one._replace(value=sound.get(one.name, one.value))
         for one in series
         if one.name != "nic_counter_saturated"
     ]
@@ -235,7 +241,7 @@ def test_the_series_of_cases_are_from_pages() -> None:
         "nccl_communication_upper_bound_ratio",
         "nccl_small_message_ratio",
         "nic_device_missing",
-        "nic_rail_traffic_ratio",
+        "spot_maintenance_deadline_timestamp_seconds",
         "train_last_checkpoint_timestamp_seconds",
         "train_local_ranks",
         "train_recovery_seconds",
