@@ -229,7 +229,12 @@ def test_an_alert_outlives_two_scrapes_before_it_fires() -> None:
     for rule in alerts():
         if rule["alert"] != "Watchdog" and "for" not in rule:
             looks_back = re.search(r"\[\w+\]|:increase5m", rule["expr"])
-            once = {"GpuRowRemapFailed", "TrainingRecoverySlow", "TrainingStartSlow"}
+            once = {
+                "GpuRowRemapFailed",
+                "SpotInterruption",
+                "TrainingRecoverySlow",
+                "TrainingStartSlow",
+            }
             assert looks_back or rule["alert"] in once, rule["alert"]
 
 
