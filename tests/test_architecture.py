@@ -37,6 +37,8 @@ ROOMS = {
     "catalogue": Room(("samples",)),
     "files": Room(),
     "tail": Room(),
+    # The door to drivers' own statistics.
+    "ethtool": Room(),
     "fetch": Room(("samples", "clock")),
     "formats": Room(("samples",)),
     "reference": Room(("reference.*",)),
@@ -78,6 +80,7 @@ ROOMS = {
     "sources.derived": Room((*SOURCE, "derive.*")),
     "sources.profiles": Room((*SOURCE, "profiling.*", "training.*")),
     "sources.nccl": Room((*SOURCE, "profiling.*")),
+    "sources.ethtool": Room((*SOURCE, "ethtool")),
     "sources.discovery": Room((*SOURCE, "engines.*", "discovery.*")),
     "sources.training_ranks": Room((*SOURCE, "discovery.*", "training.records")),
     "formats.ranks": Room(("samples", "formats.podlog")),

@@ -25,6 +25,9 @@ from pydantic import (
     model_validator,
 )
 
+from exporter.config.fabric import (
+    EthtoolSettings,
+)
 from exporter.config.node import (
     DcgmPageSettings,
     DcgmSettings,
@@ -112,6 +115,7 @@ class SourcesSettings(Section):
     derived: DerivedSettings = DerivedSettings()
     host: HostSettings = HostSettings()
     network: NetworkSettings = NetworkSettings()
+    ethtool: EthtoolSettings = EthtoolSettings()
     process: ProcessSettings = ProcessSettings()
     inference: InferenceSettings = InferenceSettings()
     serving: ServingSettings = ServingSettings()

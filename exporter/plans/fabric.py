@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
+from exporter import catalogue as c
 from exporter.config import Settings
 from exporter.plans.estate import Estate, Plan
+from exporter.runner import Schedule
+from exporter.sources.ethtool import DEFAULT_COUNTERS, EthtoolSource
 
 
 def fabric_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
@@ -13,5 +17,23 @@ def fabric_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
 
     Raises `ConfigError`.
     """
-    del settings, estate
-    yield from ()
+    del estate
+    yield from _ethtool_plans(settings)
+
+
+def _ethtool_plans(settings: Settings) -> Iterator[Plan]:
+    ethtool = settings.sources.ethtool
+    if ethtool.enabled is False:
+        return
+    yield Plan(
+        "ethtool", c.NIC, Schedule(ethtool.interval, ethtool.deadline, ethtool.max_series),
+        f"{settings.root} {ethtool!r}",
+        lambda: EthtoolSource(
+            Path(settings.root),
+            exclude=ethtool.exclude_interfaces or "",
+            counters=DEFAULT_COUNTERS if ethtool.counters is None else ethtool.counters,
+            without=ethtool.exclude_counters, rings=ethtool.rings, most=ethtool.max_counters,
+            optics=None if ethtool.optics == "auto" else ethtool.optics,
+            required=ethtool.enabled is True,
+        ),
+    )  # fmt: skip
