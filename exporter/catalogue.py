@@ -2054,8 +2054,8 @@ DIAGNOSIS_CAUSE = Metric(
     "diagnosis_cause", "gauge",
     "1 for each thing that is seen to be so, 0 where it is seen not to be: data_loading,"
     " exposed_communication, bubble, checkpoint, framework, clock, straggler, memory_bandwidth,"
-    " memory_stalled, tensor_active, link_errors, congestion, pcie_errors, pcie_width,"
-    " small_messages.",
+    " memory_stalled, tensor_active, link_errors, congestion, paused, pausing, pcie_errors,"
+    " pcie_width, small_messages.",
     ("run", "cause"), DIAGNOSIS, stability="experimental",
 )  # fmt: skip
 DIAGNOSIS_SIGNAL_RATIO = Metric(
