@@ -116,6 +116,7 @@ ROOMS = {
     "web": Room(("samples", "requests"), ("fastapi", "starlette")),
     "unixsocket": Room(),
     "demo": Room(("samples", "clock", "demo.*")),
+    "demo.drivers": Room(("samples", "clock", "demo.*", "ethtool")),
     "demo.nvml": Room(("samples", "clock", "demo.*", "nvml.driver")),
     "plans": Room(("*",), ("*",)),
     "connection": Room((), ("uvicorn",)),

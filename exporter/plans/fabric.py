@@ -9,7 +9,7 @@ from exporter import catalogue as c
 from exporter.config import Settings
 from exporter.plans.estate import Estate, Plan
 from exporter.runner import Schedule
-from exporter.sources.ethtool import DEFAULT_COUNTERS, EthtoolSource
+from exporter.sources.ethtool import DEFAULT_COUNTERS, Door, EthtoolSource
 
 
 def fabric_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
@@ -27,13 +27,18 @@ def _ethtool_plans(settings: Settings) -> Iterator[Plan]:
         return
     yield Plan(
         "ethtool", c.NIC, Schedule(ethtool.interval, ethtool.deadline, ethtool.max_series),
-        f"{settings.root} {ethtool!r}",
-        lambda: EthtoolSource(
-            Path(settings.root),
-            exclude=ethtool.exclude_interfaces or "",
-            counters=DEFAULT_COUNTERS if ethtool.counters is None else ethtool.counters,
-            without=ethtool.exclude_counters, rings=ethtool.rings, most=ethtool.max_counters,
-            optics=None if ethtool.optics == "auto" else ethtool.optics,
-            required=ethtool.enabled is True,
-        ),
+        f"{settings.root} {ethtool!r}", lambda: ethtool_source(settings),
+    )  # fmt: skip
+
+
+def ethtool_source(settings: Settings, door: Door | None = None) -> EthtoolSource:
+    """Return the source that asks drivers; without a door those of this machine."""
+    ethtool = settings.sources.ethtool
+    return EthtoolSource(
+        Path(settings.root), door,
+        exclude=ethtool.exclude_interfaces or "",
+        counters=DEFAULT_COUNTERS if ethtool.counters is None else ethtool.counters,
+        without=ethtool.exclude_counters, rings=ethtool.rings, most=ethtool.max_counters,
+        optics=None if ethtool.optics == "auto" else ethtool.optics,
+        required=ethtool.enabled is True,
     )  # fmt: skip

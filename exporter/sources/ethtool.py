@@ -306,15 +306,18 @@ class EthtoolSource:
 
     def _hardware(self) -> list[str]:
         """Return the interfaces with a device behind them."""
-        try:
-            names = self._files.names(self._net)
-        except (FileNotFoundError, NotADirectoryError):
-            return []
         return [
             name
-            for name in names
-            if not self._exclude.match(name) and self._files.target(f"{self._net}/{name}/device")
+            for name in self._names(self._net)
+            if not self._exclude.match(name) and "device" in self._names(f"{self._net}/{name}")
         ]
+
+    def _names(self, folder: str) -> list[str]:
+        """Return what is in a folder; nothing if it is not there, or none."""
+        try:
+            return self._files.names(folder)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
 
     def _is_ours(self, name: str) -> bool:
         """Tell whether an interface of `/sys` is the one of that name where our calls go."""
