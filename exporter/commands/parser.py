@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from exporter.commands import DEFAULT_URL
+from exporter.commands.money_parser import add_money_commands
 
 Said = tuple[Sequence[str], int]
 Handler = Callable[[argparse.Namespace], Said]
@@ -63,6 +64,7 @@ def add_commands(commands: Any, told: Callable[[Handler], Callable[[Any], int]])
     _url(diagnose)
     diagnose.add_argument("--run", help="only this one; '' is the GPUs without a run")
     _json(diagnose)
+    add_money_commands(commands, told)
 
 
 def _url(parser: argparse.ArgumentParser) -> None:

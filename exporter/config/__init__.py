@@ -98,6 +98,8 @@ __all__ = [
     "TrainingRunSettings",
     "address",
     "load",
+    "load_document",
+    "load_yaml",
     "page_url",
     "parse",
     "printable",
@@ -238,27 +240,12 @@ def load(path: Path | None) -> Settings:
     """
     if path is None:
         return Settings()
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: not UTF-8 text (byte {error.start})") from None
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from None
-    return parse(text, str(path))
+    return parse(_text(path), str(path))
 
 
 def parse(text: str, name: str) -> Settings:
     """Return the settings in `text`; `name` is what problems call the file."""
-    try:
-        document = yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader, below
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        where = f":{mark.line + 1}:{mark.column + 1}" if mark is not None else ""
-        raise ConfigError(f"{name}{where}: {error.problem or error.context}") from None
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{name}: {' '.join(str(error).split())}") from None
-    except RecursionError:
-        raise ConfigError(f"{name}: nested too deep") from None
+    document = load_yaml(text, name)
     if document is None:
         document = {}
     if not isinstance(document, dict):
@@ -269,6 +256,40 @@ def parse(text: str, name: str) -> Settings:
         raise ConfigError(
             *(f"{name}: {key}: {reason}" for key, reason in _problems(error))
         ) from None
+
+
+def load_document(path: Path) -> object:
+    """Return what a YAML file other than the configuration holds.
+
+    Raises `ConfigError` naming file and line.
+    """
+    return load_yaml(_text(path), str(path))
+
+
+def load_yaml(text: str, name: str) -> object:
+    """Return what a YAML text holds; `name` is what problems call it.
+
+    Raises `ConfigError` with the line of what is wrong, a key that is given twice included.
+    """
+    try:
+        return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader, below
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f":{mark.line + 1}:{mark.column + 1}" if mark is not None else ""
+        raise ConfigError(f"{name}{where}: {error.problem or error.context}") from None
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{name}: {' '.join(str(error).split())}") from None
+    except RecursionError:
+        raise ConfigError(f"{name}: nested too deep") from None
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not UTF-8 text (byte {error.start})") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from None
 
 
 def setting(key: str, value: object, origin: str) -> Any:
