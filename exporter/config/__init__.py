@@ -25,9 +25,7 @@ from pydantic import (
     model_validator,
 )
 
-from exporter.config.fabric import (
-    EthtoolSettings,
-)
+from exporter.config.ethtool import EthtoolSettings
 from exporter.config.node import (
     DcgmPageSettings,
     DcgmSettings,

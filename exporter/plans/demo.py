@@ -23,7 +23,7 @@ from exporter.isolate import Remembers
 from exporter.objectives import read_inference
 from exporter.plans import plan
 from exporter.plans.estate import Estate, Plan, Planner
-from exporter.plans.fabric import ethtool_source
+from exporter.plans.ethtool import ethtool_source
 from exporter.runner import Schedule
 from exporter.samples import Item, Released, Sample, Source
 

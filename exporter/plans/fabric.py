@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
-from exporter import catalogue as c
 from exporter.config import Settings
 from exporter.plans.estate import Estate, Plan
-from exporter.runner import Schedule
-from exporter.sources.ethtool import DEFAULT_COUNTERS, Door, EthtoolSource
+from exporter.plans.ethtool import ethtool_plans
 
 
 def fabric_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
@@ -18,27 +15,4 @@ def fabric_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
     Raises `ConfigError`.
     """
     del estate
-    yield from _ethtool_plans(settings)
-
-
-def _ethtool_plans(settings: Settings) -> Iterator[Plan]:
-    ethtool = settings.sources.ethtool
-    if ethtool.enabled is False:
-        return
-    yield Plan(
-        "ethtool", c.NIC, Schedule(ethtool.interval, ethtool.deadline, ethtool.max_series),
-        f"{settings.root} {ethtool!r}", lambda: ethtool_source(settings),
-    )  # fmt: skip
-
-
-def ethtool_source(settings: Settings, door: Door | None = None) -> EthtoolSource:
-    """Return the source that asks drivers; without a door those of this machine."""
-    ethtool = settings.sources.ethtool
-    return EthtoolSource(
-        Path(settings.root), door,
-        exclude=ethtool.exclude_interfaces or "",
-        counters=DEFAULT_COUNTERS if ethtool.counters is None else ethtool.counters,
-        without=ethtool.exclude_counters, rings=ethtool.rings, most=ethtool.max_counters,
-        optics=None if ethtool.optics == "auto" else ethtool.optics,
-        required=ethtool.enabled is True,
-    )  # fmt: skip
+    yield from ethtool_plans(settings)
