@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
 SERVER ?=
+# Tests mostly wait: several processes, each with a network of its own, where that is permitted.
+BESIDE ?= $(shell unshare --net true 2>/dev/null && printf '%s' '-n 4 --dist loadfile')
 
 .DEFAULT_GOAL := help
 .PHONY: help run demo test test-real test-truth check format bench docs clean
@@ -21,7 +23,7 @@ demo: $(VENV)/.run ## start the daemon on a made-up GPU node
 
 test: check ## lint, types, and every test but the real servers; installs what it needs
 	@.ci/tools ensure
-	$(BIN)/python -m pytest -m 'not real' $(ARGS)
+	$(BIN)/python -m pytest -m 'not real' $(BESIDE) $(ARGS)
 
 test-real: $(VENV)/.dev ## the tests that need a real inference server or PyTorch (FLOPWATCH_VLLM_PYTHON, FLOPWATCH_TORCH_PYTHON)
 	$(BIN)/python -m pytest -m real --ignore tests/real/test_truth.py $(ARGS)

@@ -2024,6 +2024,160 @@ NCCL_FILES_TOTAL = Metric(
 )  # fmt: skip
 
 # ---------------------------------------------------------------- cost: dollars
+# A price is stated, of the TCO model, of OpenCost or listed; without one there are no dollars.
+
+_TENANT = ("namespace", "pricing")
+_POD = ("namespace", "pod", "pricing")
+
+GPU_ALLOCATION_INFO = Metric(
+    "gpu_allocation_info", "info",
+    "Who has a GPU: a row for each container that may use it; namespace, pod and container are"
+    " empty for a GPU that nobody has. Absent where that is not known.",
+    ("gpu", "uuid", "namespace", "pod", "container"), COST, stability="experimental",
+)  # fmt: skip
+COST_GPU_HOUR_DOLLARS = Metric(
+    "cost_gpu_hour_dollars", "gauge",
+    "Price of an hour of the GPU now, the time of day considered. Absent where there is no price.",
+    _GPU, COST, "dollars", "experimental",
+)  # fmt: skip
+COST_PRICE_INFO = Metric(
+    "cost_price_info", "info",
+    "Where the GPU's price comes from: source (config, tco, opencost, listed), pricing (on_demand,"
+    " reserved, spot, owned; empty: not stated), instance type and day of a listed price.",
+    (*_GPU, "source", "pricing", "instance_type", "as_of"), COST, stability="experimental",
+)  # fmt: skip
+COST_PRICE_AGE_SECONDS = Metric(
+    "cost_price_age_seconds", "gauge",
+    "Age of the oldest price in use, by source: listed and stated prices since their day, those of"
+    " OpenCost since they were read. Absent where a price has no day.",
+    ("source",), COST, "seconds", "experimental",
+)  # fmt: skip
+COST_PRICE_TABLE_AGE_SECONDS = Metric(
+    "cost_price_table_age_seconds", "gauge",
+    "Age of the newest row of the table of list prices; absent while the table is empty.",
+    (), COST, "seconds", "experimental",
+)  # fmt: skip
+COST_OPENCOST_GPU_HOUR_DOLLARS = Metric(
+    "cost_opencost_gpu_hour_dollars", "gauge",
+    "Price of one GPU of this node for an hour, as OpenCost tells it (node_gpu_hourly_cost);"
+    " pricing is spot where it says so, else empty.",
+    ("instance_type", "pricing"), COST, "dollars", "experimental",
+)  # fmt: skip
+COST_DOLLARS_TOTAL = Metric(
+    "cost_dollars_total", "counter",
+    "Price times time, for as long as the daemon ran: busy (SM activity; kernels where that is not"
+    " told), idle, unallocated (idle, and nobody has it; only where allocation is known), unknown"
+    " (whether it was busy was not told). The states add up to all of it.",
+    (*_GPU, "state"), COST, "dollars", "experimental",
+)  # fmt: skip
+COST_COUNTED_SECONDS_TOTAL = Metric(
+    "cost_counted_seconds_total", "counter",
+    "Time over which GPUs were followed: what is missing in it is missing in the dollars.",
+    (), COST, "seconds", "experimental",
+)  # fmt: skip
+COST_GAP_SECONDS = Metric(
+    "cost_gap_seconds", "gauge",
+    "Time for which no daemon ran before this one began, as far as that is known: nothing was"
+    " counted then. After a crash it is too long by up to the interval of the state file.",
+    (), COST, "seconds", "experimental",
+)  # fmt: skip
+COST_DOLLARS_PER_HOUR = Metric(
+    "cost_dollars_per_hour", "gauge",
+    "What all priced GPUs of the node cost an hour, now.",
+    (), COST, stability="experimental",
+)  # fmt: skip
+COST_IDLE_DOLLARS_PER_HOUR = Metric(
+    "cost_idle_dollars_per_hour", "gauge",
+    "What idle and unallocated time of the node's GPUs costs an hour, over the last five minutes.",
+    (), COST, stability="experimental",
+)  # fmt: skip
+COST_ENERGY_DOLLARS_TOTAL = Metric(
+    "cost_energy_dollars_total", "counter",
+    "What the GPU's energy cost: joules, times PUE, times the price of electricity. Where the price"
+    " of the hour includes electricity this is a part of it.",
+    _GPU, COST, "dollars", "experimental",
+)  # fmt: skip
+COST_CARBON_GRAMS_TOTAL = Metric(
+    "cost_carbon_grams_total", "counter",
+    "Grams of CO2 equivalent for the GPU's energy: joules, times PUE, times the intensity of the"
+    " grid.",
+    _GPU, COST, stability="experimental",
+)  # fmt: skip
+COST_TENANT_GPU_SECONDS_TOTAL = Metric(
+    "cost_tenant_gpu_seconds_total", "counter",
+    "GPU time that a namespace had on this node. A GPU that several pods share is divided evenly.",
+    _TENANT, COST, "seconds", "experimental",
+)  # fmt: skip
+COST_TENANT_UNUSED_GPU_SECONDS_TOTAL = Metric(
+    "cost_tenant_unused_gpu_seconds_total", "counter",
+    "GPU time that a namespace had and in which the GPU is known to have been idle.",
+    _TENANT, COST, "seconds", "experimental",
+)  # fmt: skip
+COST_TENANT_DOLLARS_TOTAL = Metric(
+    "cost_tenant_dollars_total", "counter",
+    "Price of the GPU time that a namespace had on this node.",
+    _TENANT, COST, "dollars", "experimental",
+)  # fmt: skip
+COST_POD_GPU_SECONDS_TOTAL = Metric(
+    "cost_pod_gpu_seconds_total", "counter",
+    "GPU time that a pod had; it goes with its pod, what is billed is the namespace's.",
+    _POD, COST, "seconds", "experimental",
+)  # fmt: skip
+COST_POD_UNUSED_GPU_SECONDS_TOTAL = Metric(
+    "cost_pod_unused_gpu_seconds_total", "counter",
+    "GPU time that a pod had and in which the GPU is known to have been idle.",
+    _POD, COST, "seconds", "experimental",
+)  # fmt: skip
+COST_ALLOCATED_GPUS = Metric(
+    "cost_allocated_gpus", "gauge",
+    "GPUs of this node that a namespace has now; shared ones in parts.",
+    ("namespace",), COST, stability="experimental",
+)  # fmt: skip
+COST_QUOTA_GPUS = Metric(
+    "cost_quota_gpus", "gauge",
+    "GPUs that a namespace may have on all nodes, as configured.",
+    ("namespace",), COST, stability="experimental",
+)  # fmt: skip
+COST_QUOTA_USED_RATIO = Metric(
+    "cost_quota_used_ratio", "gauge",
+    "Part of its quota that a namespace uses on this node: the sum over nodes is its use.",
+    ("namespace",), COST, "ratio", "experimental",
+)  # fmt: skip
+LLM_COST_PER_MILLION_TOKENS_DOLLARS = Metric(
+    "llm_cost_per_million_tokens_dollars", "gauge",
+    "What a million tokens cost: all dollars of the server's GPUs in a window, busy or not, over"
+    " the tokens of the same window. An output token weighs as configured; blended is over both."
+    " basis: gpus (those of the server), node (the node's, by configuration).",
+    (*_LLM, "direction", "window", "basis"), COST, "dollars", "experimental",
+)  # fmt: skip
+LLM_TOKENS_PER_DOLLAR = Metric(
+    "llm_tokens_per_dollar", "gauge",
+    "Tokens generated for each dollar of the window.",
+    (*_LLM, "window", "basis"), COST, stability="experimental",
+)  # fmt: skip
+LLM_QUERIES_PER_DOLLAR = Metric(
+    "llm_queries_per_dollar", "gauge",
+    "Requests served for each dollar of the window: requests a second over dollars a second.",
+    (*_LLM, "window", "basis"), COST, stability="experimental",
+)  # fmt: skip
+TRAIN_COST_DOLLARS_TOTAL = Metric(
+    "train_cost_dollars_total", "counter",
+    "What the GPUs of this node cost while they worked on the run, stalls included, since it was"
+    " first seen; the sum over nodes is the run's.",
+    _RUN, COST, "dollars", "experimental",
+)  # fmt: skip
+TRAIN_COST_PER_MILLION_TOKENS_DOLLARS = Metric(
+    "train_cost_per_million_tokens_dollars", "gauge",
+    "What a million tokens of the whole run cost, between two tellings of the job that lie five"
+    " minutes apart or more. GPUs on other nodes are taken to cost what those of this one do.",
+    _RUN, COST, "dollars", "experimental",
+)  # fmt: skip
+TRAIN_PROJECTED_COST_DOLLARS = Metric(
+    "train_projected_cost_dollars", "gauge",
+    "What the GPUs of this node will have cost at the last step, at the present pace and price:"
+    " train_cost_dollars_total and what is to come.",
+    _RUN, COST, "dollars", "experimental",
+)  # fmt: skip
 
 # ---------------------------------------------------------------- spot: notices, the instance
 

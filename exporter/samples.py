@@ -258,6 +258,7 @@ class Gate:
     def __init__(self, max_series: int) -> None:
         self._max_series = max_series
         self._shape = EMPTY_SHAPE
+        self._bounds: dict[int, tuple[float, ...]] = {}
 
     def admit(self, samples: Sequence[Sample]) -> tuple[Batch, Mapping[str, int]]:
         """Return the good samples as a batch, and how many were dropped for which reason."""
@@ -265,7 +266,7 @@ class Gate:
             return Batch(), {}
         shape = self._shape
         if isinstance(samples, Batch) and samples.shape is shape:
-            if len(samples) == len(shape) and _sound(shape, samples.values):
+            if len(samples) == len(shape) and self._sound(samples.values):
                 return samples, {}
             return self._inspect(samples)
         if len(samples) == len(shape):
@@ -274,7 +275,7 @@ class Gate:
             if (
                 tuple([sample[0] for sample in samples]) == shape.metrics
                 and tuple([sample[1] for sample in samples]) == shape.labels
-                and _sound(shape, values)
+                and self._sound(values)
             ):
                 return Batch(shape, values), {}
         return self._inspect(samples)
@@ -304,40 +305,51 @@ class Gate:
         self._shape = batch.shape
         return batch, drops
 
+    def _sound(self, values: tuple[Value, ...]) -> bool:
+        """Tell cheaply whether all values fit the known shape; `False` asks for a closer look.
+
+        Runs in C over the columns: a node's page is a few thousand values a second.
+        """
+        shape = self._shape
+        if shape.histograms:
+            if not all(map(self._adds_up, map(values.__getitem__, shape.histograms))):
+                return False
+            scalars: Sequence[Value] = [values[i] for i in shape.scalars]
+        else:
+            scalars = values
+        if not scalars:
+            return True
+        if not _PLAIN.issuperset(map(type, scalars)):
+            return False
+        lowest = min(scalars)
+        if not (lowest >= -_LARGEST and max(scalars) <= _LARGEST):  # type: ignore[operator]
+            return False
+        if math.isnan(sum(scalars)):  # type: ignore[arg-type]
+            return False  # comparisons let a NaN slip through; a gauge may be one, a counter not
+        return lowest >= 0 or all(values[i] >= 0 for i in shape.counters)  # type: ignore[operator]
+
+    def _adds_up(self, value: Value) -> bool:
+        """Tell whether a histogram is one; bounds are looked at once while they are the same."""
+        if not isinstance(value, Histogram):
+            return False
+        bounds = value.bounds
+        if self._bounds.get(id(bounds)) is not bounds:
+            if not _ascending(bounds):
+                return False
+            if len(self._bounds) >= _MOST_BOUNDS:
+                self._bounds.clear()
+            self._bounds[id(bounds)] = bounds  # kept, so that nothing else gets this number
+        return _cumulative(value)
+
 
 def series_of(value: Value) -> int:
     """Return how many series a value becomes: one, or buckets, sum and count of a histogram."""
     return len(value.counts) + 2 if isinstance(value, Histogram) else 1
 
 
-def _sound(shape: Shape, values: tuple[Value, ...]) -> bool:
-    """Tell cheaply whether all values fit a known shape; `False` asks for a closer look.
-
-    Runs in C over the columns: a node's page is a few thousand values a second.
-    """
-    if shape.histograms:
-        if not all(
-            isinstance(h, Histogram) and _cumulative(h)
-            for h in (values[i] for i in shape.histograms)
-        ):
-            return False
-        scalars: Sequence[Value] = [values[i] for i in shape.scalars]
-    else:
-        scalars = values
-    if not scalars:
-        return True
-    if not _PLAIN.issuperset(map(type, scalars)):
-        return False
-    lowest = min(scalars)
-    if not (lowest >= -_LARGEST and max(scalars) <= _LARGEST):  # type: ignore[operator]
-        return False
-    if math.isnan(sum(scalars)):  # type: ignore[arg-type]
-        return False  # comparisons let a NaN slip through; a gauge may be one, a counter not
-    return lowest >= 0 or all(values[i] >= 0 for i in shape.counters)  # type: ignore[operator]
-
-
 _LARGEST = sys.float_info.max
 _PLAIN = frozenset((int, float))
+_MOST_BOUNDS = 1_000
 
 
 def _flaw(sample: Sample) -> str:
@@ -349,7 +361,7 @@ def _flaw(sample: Sample) -> str:
 
 def _good_value(metric: Metric, value: object) -> bool:
     if metric.kind == "histogram":
-        return isinstance(value, Histogram) and _cumulative(value)
+        return isinstance(value, Histogram) and _ascending(value.bounds) and _cumulative(value)
     # bool and numpy scalars print as words that no scraper reads
     if type(value) not in _PLAIN:
         return False
@@ -358,14 +370,20 @@ def _good_value(metric: Metric, value: object) -> bool:
     return metric.kind != "counter" or 0 <= value <= _LARGEST  # type: ignore[operator]
 
 
-def _cumulative(h: Histogram) -> bool:
-    bounds, counts = h.bounds, h.counts
+def _ascending(bounds: tuple[float, ...]) -> bool:
     return (
-        len(counts) == len(bounds) + 1
-        and _PLAIN.issuperset(map(type, (*bounds, *counts, h.sum)))
+        _PLAIN.issuperset(map(type, bounds))
         and all(map(math.isfinite, bounds))
         and (not bounds or bounds[0] >= 0)
         and all(map(operator.lt, bounds, bounds[1:]))
+    )
+
+
+def _cumulative(h: Histogram) -> bool:
+    counts = h.counts
+    return (
+        len(counts) == len(h.bounds) + 1
+        and _PLAIN.issuperset(map(type, (*counts, h.sum)))
         and counts[0] >= 0
         and all(map(operator.le, counts, counts[1:]))
         and counts[-1] < math.inf

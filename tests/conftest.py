@@ -1,16 +1,48 @@
-"""What all tests share: finding the programs that some need, and saying aloud what was skipped."""
+"""What all tests share: finding the programs that some need, and saying aloud what was skipped.
+
+Processes of tests that run beside each other (`-n`) have a network each: daemons look for servers
+on this machine, and would find those of another test.
+"""
 
 from __future__ import annotations
 
+import ctypes
+import fcntl
 import os
 import shutil
+import socket
+import struct
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+CLONE_NEWNET = 0x40000000
+SIOCSIFFLAGS, SIOCSIFADDR, IFF_UP = 0x8914, 0x8916, 0x1
+STRANGER = "198.51.100.7"
+"""Of a range for documentation (RFC 5737)."""
 TABLE = Path(__file__).parent.parent / ".ci" / "apt"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Give a process of its own, started by `-n`, a network of its own."""
+    if hasattr(config, "workerinput"):
+        leave_network()
+
+
+def leave_network() -> None:
+    """Have loopback alone, and on it one address that is none of loopback's.
+
+    Raises `OSError` where that is not permitted: run without `-n`.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(CLONE_NEWNET):
+        raise OSError(ctypes.get_errno(), "tests beside each other need a network each (root)")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack("16sh22x", b"lo", IFF_UP))
+        address = struct.pack("=HH4s8x", socket.AF_INET, 0, socket.inet_aton(STRANGER))
+        fcntl.ioctl(any_socket, SIOCSIFADDR, struct.pack("16s16s8x", b"lo:1", address))
 
 
 @pytest.fixture(scope="session")

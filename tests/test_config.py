@@ -118,10 +118,11 @@ def test_the_example_file_is_valid_and_shows_every_key() -> None:
         TrainingPageSettings,
         TrainingRunSettings,
     )
+    from exporter.config.money import HoursSettings, TcoSettings
 
     listed = (
-        AcceleratorSettings, BaselineSettings, ServerSettings, TrainingFilesSettings,
-        TrainingPageSettings, TrainingRunSettings,
+        AcceleratorSettings, BaselineSettings, HoursSettings, ServerSettings, TcoSettings,
+        TrainingFilesSettings, TrainingPageSettings, TrainingRunSettings,
     )  # fmt: skip
     known = keys(Settings).union(OPTIONS, *map(keys, listed))
     missing = {key for key in known if f"{key}:" not in text}

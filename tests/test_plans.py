@@ -173,6 +173,7 @@ def test_a_gpu_that_appears_later_is_noticed_and_never_given_up(tmp_path: Path) 
         " nvml: {enabled: false}, derived: {enabled: false}, inference: {enabled: false},"
         " ethtool: {enabled: false}, ranks: {enabled: false}}\n"
         "diagnosis: {enabled: false}\n"
+        "cost: {enabled: false}\n"
         "push: {enabled: false}\n"
     )
     app = App(config)

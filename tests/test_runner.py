@@ -41,6 +41,32 @@ def raising(error: BaseException) -> FakeSource:
     return FakeSource(act=act)
 
 
+@pytest.mark.parametrize("now", [1000.0, 1001.9, 1003.1, 1004.99])
+def test_sources_that_began_apart_are_read_together(now: float) -> None:
+    """Beats are the clock's, from the second on; and after a failure too."""
+    fails = [False, True, True, False]
+
+    def act() -> Iterable[Sample]:
+        if fails and fails.pop(0):
+            raise OSError
+        return [c.HOST_CPUS(4)]
+
+    rig = Rig(FakeSource(act=act))
+    rig.clock.advance(now - rig.clock.monotonic())
+    rig.runner = Runner(
+        rig.runner.source, Schedule(5.0, 2.0, after=0.5), rig.runner.slot, rig.clock
+    )
+    begun = []
+    for _ in range(7):
+        begun.append(rig.clock.monotonic())
+        rig.clock.advance(rig.step())
+
+    assert 2.5 <= begun[1] - begun[0] <= 7.5
+    assert begun[1] % 5 == pytest.approx(0.5)
+    assert begun[3] - begun[2] == 10, "it had failed twice"
+    assert [at % 5 for at in begun[5:]] == [pytest.approx(0.5)] * 2
+
+
 def test_a_read_is_published_with_its_faults_and_drops() -> None:
     """A partial snapshot keeps what was read well."""
     rig = Rig(FakeSource(items=[c.HOST_CPUS(4), Fault("eth0", "io", "x"), Drop("malformed", 3)]))

@@ -26,6 +26,11 @@ from pydantic import (
 )
 
 from exporter.config.ethtool import EthtoolSettings
+from exporter.config.money import (
+    CostSettings,
+    HoursSettings,
+    OpenCostSettings,
+)
 from exporter.config.node import (
     DcgmPageSettings,
     DcgmSettings,
@@ -123,6 +128,7 @@ class SourcesSettings(Section):
     profiles: ProfilesSettings = ProfilesSettings()
     nccl: NcclSettings = NcclSettings()
     ranks: RanksSettings = RanksSettings()
+    opencost: OpenCostSettings = OpenCostSettings()
     training_files: Annotated[tuple[TrainingFilesSettings, ...], BeforeValidator(as_list)] = ()
     training_pages: Annotated[tuple[TrainingPageSettings, ...], BeforeValidator(as_list)] = ()
 
@@ -175,6 +181,7 @@ class Settings(Section):
     sources: SourcesSettings = SourcesSettings()
     diagnosis: DiagnosisSettings = DiagnosisSettings()
     training: TrainingSettings = TrainingSettings()
+    cost: CostSettings = CostSettings()
     accelerators: Annotated[tuple[AcceleratorSettings, ...], BeforeValidator(as_list)] = ()
     inference_sla: Annotated[tuple[Objective, ...], _objectives(read_inference)] = ()
     training_sla: Annotated[tuple[Objective, ...], _objectives(read_training)] = ()
@@ -361,6 +368,7 @@ _ENTRIES: dict[str, type[Section]] = {
     "runs": TrainingRunSettings,
     "training_files": TrainingFilesSettings,
     "training_pages": TrainingPageSettings,
+    "hours": HoursSettings,
 }
 """What the entries of a list are, by its key."""
 

@@ -12,7 +12,7 @@ from exporter.engines.engine import QUALITIES, Engine, LabelRule, Operand, Origi
 from exporter.engines.names import Names, positive
 from exporter.engines.page import PageLike, SeriesLike, ShapeLike
 from exporter.engines.reading import Read, calculated, histogram, rank_of, scalar, share
-from exporter.samples import Drop, Metric, Sample
+from exporter.samples import EMPTY_SHAPE, Batch, Brought, Drop, Metric, Sample, Shape, Value
 
 MAX_MODELS = 64
 """Models kept apart for each server; the rest are summed as `other`."""
@@ -70,6 +70,9 @@ class Translator:
         self._repeated = 0
         self._values: dict[str, dict[str, None]] = {}
         self._plan = _Plan((), ())
+        self._reads: tuple[Read, ...] = ()
+        self._present: list[bool] | None = None
+        self._said: tuple[Shape, tuple[Value, ...]] = EMPTY_SHAPE, ()
         self._whole: Mapping[_Key, frozenset[SeriesLike]] = {}
         self._understood = {
             "le",
@@ -79,35 +82,40 @@ class Translator:
         }.union(*(origin.looks_at for row in engine.rows for origin in row.sources))
         self._info = c.LLM_SERVER_INFO(1, engine.name, server, "")
 
-    def translate(self, page: PageLike) -> list[Sample | Drop]:
-        """Return the samples of a page, and how many histograms or counters made no sense."""
+    def translate(self, page: PageLike) -> Brought:
+        """Return the samples of a page, and how many histograms or counters made no sense.
+
+        While pages bring the same series the batch has the same `Shape`.
+        """
         if page.shape is not self._shape or page.damaged is not self._damaged:
-            self._plan = self._compile(page.shape, damaged=page.damaged)
+            self._replan(self._compile(page.shape, damaged=page.damaged))
             self._shape, self._damaged = page.shape, page.damaged
             self._repeated = 1
         elif page.damaged and self._repeated < _PATIENCE:
             self._repeated += 1
             if self._repeated == _PATIENCE:
-                self._plan = self._compile(page.shape, damaged=True, settled=True)
+                self._replan(self._compile(page.shape, damaged=True, settled=True))
         values = page.values
-        out: list[Sample | Drop] = [self._info]
+        out: list[Value | None] = []
         nonsense = 0
-        for metric, cells, note in self._plan.metrics:
-            before = len(out)
-            for labels, read, _, _ in cells:
-                try:
-                    value = read(values)
-                except (ValueError, OverflowError):
-                    nonsense += 1
-                    continue
-                if value is not None:
-                    out.append(Sample(metric, labels, value))
-            if len(out) > before:
-                out.append(note)
-        out += self._plan.facts
-        if nonsense:
-            out.append(Drop("value", nonsense))
-        return out
+        for read in self._reads:
+            try:
+                out.append(read(values))
+            except (ValueError, OverflowError):
+                nonsense += 1
+                out.append(None)
+        present = [value is not None for value in out]
+        if present != self._present:
+            self._present = present
+            self._said = self._plan.said(present, self._info)
+        shape, constant = self._said
+        batch = Batch(shape, (*constant, *[value for value in out if value is not None]))
+        return Brought(batch, (Drop("value", nonsense),) if nonsense else ())
+
+    def _replan(self, plan: _Plan) -> None:
+        self._plan = plan
+        self._reads = plan.reads
+        self._present = None
 
     def _compile(self, shape: ShapeLike, *, damaged: bool, settled: bool = False) -> _Plan:
         names = Names(self.engine, shape)
@@ -384,6 +392,29 @@ class _Plan:
 
     metrics: tuple[tuple[Metric, tuple[_Cell, ...], Sample], ...]
     facts: tuple[Sample, ...]
+
+    @property
+    def reads(self) -> tuple[Read, ...]:
+        """How each value is read, in the order of the metrics."""
+        return tuple(cell.read for _, cells, _ in self.metrics for cell in cells)
+
+    def said(self, present: Sequence[bool], info: Sample) -> tuple[Shape, tuple[Value, ...]]:
+        """Return the series of a page: those with a constant value, given too, before all others.
+
+        `present` tells of which reads something came.
+        """
+        constant, found, at = [info, *self.facts], list[tuple[Metric, tuple[str, ...]]](), 0
+        for metric, cells, note in self.metrics:
+            there = [
+                (metric, cell.labels) for cell, has in zip(cells, present[at:], strict=False) if has
+            ]
+            at += len(cells)
+            if there:
+                constant.append(note)
+                found += there
+        series = [*((one.metric, one.labels) for one in constant), *found]
+        shape = Shape(tuple(m for m, _ in series), tuple(labels for _, labels in series))
+        return shape, tuple(one.value for one in constant)
 
 
 def _series(cell: _Cell, shape: ShapeLike) -> frozenset[SeriesLike]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
@@ -18,6 +19,7 @@ from exporter.config import (
     ServerSettings,
     Settings,
 )
+from exporter.config.money import CostSettings
 from exporter.formats import pushes
 from exporter.isolate import Remembers
 from exporter.objectives import read_inference
@@ -32,6 +34,23 @@ if TYPE_CHECKING:
 
 
 _MOST_PUSHED = 1_000
+
+_PRICED = CostSettings.model_validate(
+    {
+        "gpu_hour": 2.5,
+        "pricing": "reserved",
+        "as_of": dt.date(2026, 11, 1),
+        "schedule": {
+            "time_zone": "UTC",
+            "hours": [
+                {"from": "08:00", "to": "22:00", "factor": 1.2},
+                {"from": "22:00", "to": "08:00", "factor": 0.6},
+            ],
+        },
+        "energy": {"dollars_per_kwh": 0.08, "grams_per_kwh": 380.0, "pue": 1.25},
+    }
+)
+"""What the made-up node costs: a contract, dearer by day, and electricity. No real price."""
 
 
 class _DemoDriver:
@@ -184,6 +203,7 @@ def demo_plans(scenario: str = "default") -> Iterator[Planner]:
                     # A real node's state is not the demo's to overwrite.
                     "state_directory": None,
                     "inference_sla": settings.inference_sla if settings.objectives else promised,
+                    "cost": settings.cost if settings.cost.gpu_hour else _PRICED,
                 }
             )  # fmt: skip
             real = [one for one in plan(settings, estate) if one.name == "host"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
+import uuid
 from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +26,9 @@ from exporter.samples import Source
 from exporter.training import TrainingLedger
 from exporter.training.reception import Reception
 from exporter.xids import XidLedger
+
+AFTER_READING = 0.05
+"""How long after the others' beat a derivation has its own, in seconds."""
 
 STATE_DEADLINE = 5.0
 """How long reading and writing the state file should take at most, in seconds."""
@@ -78,7 +82,8 @@ class Estate:
     off; `recalled` is set once what a former daemon has left is among them. `mappings` are those of
     the engines. `found` holds the inference servers that discovery has found, `training` what
     readers tell of training runs, and `reception` what became of what jobs push. `ending` is set
-    when the daemon ends. `gpus` tells whether the machine has a GPU driver, or a GPU.
+    when the daemon ends. `gpus` tells whether the machine has a GPU driver, or a GPU. `life` names
+    this run of the daemon: what is remembered from it goes on without a gap.
     """
 
     clock: Clock
@@ -92,6 +97,7 @@ class Estate:
     recalled: threading.Event = field(default_factory=threading.Event)
     ending: threading.Event = field(default_factory=threading.Event)
     gpus: bool = False
+    life: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     @functools.cached_property
     def roster(self) -> Roster:

@@ -18,7 +18,7 @@ from exporter.config import (
 from exporter.derive import Derivation, hardware
 from exporter.fetch import HttpFetcher
 from exporter.isolate import Isolated
-from exporter.plans.estate import Estate, Plan
+from exporter.plans.estate import AFTER_READING, Estate, Plan
 from exporter.reference.accelerators import Accelerators, Own, extended
 from exporter.reference.accelerators import load as load_accelerators
 from exporter.runner import Schedule
@@ -135,7 +135,7 @@ def _fetcher(page: DcgmPageSettings, clock: Clock) -> HttpFetcher:
 
 def _derived_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
     derived, board = settings.sources.derived, estate.board
-    schedule = Schedule(derived.interval, derived.deadline, derived.max_series)
+    schedule = Schedule(derived.interval, derived.deadline, derived.max_series, AFTER_READING)
     nvml = settings.sources.nvml
     gap = Schedule(nvml.interval, nvml.deadline).max_age
     fingerprint = f"{derived!r} {gap} {settings.compat} {settings.accelerators!r}"

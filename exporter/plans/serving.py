@@ -20,6 +20,7 @@ from exporter.config import (
     address,
 )
 from exporter.derive import serving
+from exporter.derive.serving.costs import Policy
 from exporter.discovery import (
     FileFinder,
     Finder,
@@ -37,7 +38,7 @@ from exporter.discovery import (
 from exporter.engines import Engine, EngineError
 from exporter.fetch import HttpFetcher
 from exporter.formats.exposition import Limits
-from exporter.plans.estate import Estate, Mappings, Plan, remembering
+from exporter.plans.estate import AFTER_READING, Estate, Mappings, Plan, remembering
 from exporter.plans.gpus import reads_gpus
 from exporter.reference.models import ModelShape
 from exporter.reference.models import load as load_models
@@ -331,17 +332,18 @@ def serving_plan(settings: Settings, estate: Estate) -> Plan:
     """Return the derivation; it passes over no reading of a server, however often that is read."""
     told, objectives = settings.sources.serving, settings.serving_objectives
     often = min((told.interval, *_paces(settings.sources.inference)))
-    schedule = Schedule(often, told.deadline, told.max_series)
+    schedule = Schedule(often, told.deadline, told.max_series, AFTER_READING)
     shapes = _shapes(settings.sources.inference)
+    policy = Policy(settings.cost.output_weight, settings.cost.servers_without_gpus == "node")
     kept = remembering(settings, estate)
     return Plan(
         "derive:serving", c.SERVING, schedule,
-        f"{schedule!r} {told!r} {objectives!r} {shapes!r}"
+        f"{schedule!r} {told!r} {objectives!r} {shapes!r} {policy}"
         f" {settings.state_directory} {settings.state_interval}",
         lambda: DerivedSource(
             serving(
                 told.windows, objectives, _log.warning, load_models(), shapes,
-                every=told.refresh,
+                policy=policy, every=told.refresh,
             ),
             estate.board.view, estate.clock, **kept,
         ),

@@ -25,7 +25,16 @@ from exporter.clock import Clock
 from exporter.engines import Engine, Translator, detect
 from exporter.fetch import Response
 from exporter.formats.exposition import Limits, Page, Reader
-from exporter.samples import Drop, Fault, Malformed, Sample, SourceError
+from exporter.samples import (
+    EMPTY_SHAPE,
+    Batch,
+    Brought,
+    Drop,
+    Fault,
+    Malformed,
+    Shape,
+    SourceError,
+)
 
 _LOOK_AGAIN = 10
 """Every how many reads a server that was refused is looked at again: about every ten minutes."""
@@ -78,10 +87,11 @@ class InferenceSource:
         self._rest = 0
         self._translator: Translator | None = None
         self._reader = self._wide()
+        self._page_shape = self._whole_shape = EMPTY_SHAPE
         if self._configured and not self._refused(self._engines[0]):
             self._take(self._engines[0])
 
-    def read(self) -> list[Sample | Fault | Drop]:
+    def read(self) -> Brought:
         """Fetch the page once and translate it.
 
         Raises `SourceError` (denied), mostly before anything is fetched, where reading would
@@ -96,16 +106,24 @@ class InferenceSource:
         duration = self._clock.monotonic() - begun
         translator, page = self._understood(response)
         self._refusal = ""
-        out: list[Sample | Fault | Drop] = [c.LLM_SCRAPE_DURATION_SECONDS(duration, self._server)]
-        out += translator.translate(page)
-        out += [Drop(reason, number) for reason, number in page.dropped.items() if number]
+        batch, others = self._timed(translator.translate(page), duration)
+        others += [Drop(reason, number) for reason, number in page.dropped.items() if number]
         if page.damaged:
-            out.append(Fault.of("page", Malformed("; ".join(self._losses(page)))))
-        return out
+            others.append(Fault.of("page", Malformed("; ".join(self._losses(page)))))
+        return Brought(batch, others)
 
     def close(self) -> None:
         """Close the connection."""
         self._fetch.close()
+
+    def _timed(self, brought: Brought, duration: float) -> tuple[Batch, list[Fault | Drop]]:
+        """Add how long the server took; the shape is another one only where the page's is."""
+        page = brought.batch
+        if page.shape is not self._page_shape:
+            self._page_shape = page.shape
+            metrics = (c.LLM_SCRAPE_DURATION_SECONDS, *page.shape.metrics)
+            self._whole_shape = Shape(metrics, ((self._server,), *page.shape.labels))
+        return Batch(self._whole_shape, (duration, *page.values)), list(brought.others)
 
     def _understood(self, response: Response) -> tuple[Translator, Page]:
         """Return the page as read for its engine, which may be another one than the last time."""

@@ -7,13 +7,14 @@ held against what it was, by the lengths of the steps before and after.
 from __future__ import annotations
 
 from statistics import fmean, median
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import pytest
 
 from exporter import catalogue as c
-from exporter.demo import SCENARIOS
+from exporter.demo import SCENARIOS, Faults
 from exporter.demo.node import Node
+from exporter.demo.training import Scenario
 from tests.demo.training_lab import Seen, watch
 
 BEGIN, END = 75, 110
@@ -86,6 +87,18 @@ def test_the_cause_that_was_injected_moves_and_no_other(
     assert {one: share for one, share in moved.items() if abs(share) > 0.02} == {}
     assert abs(after.losses["unexplained"]) < 0.10
     assert after.mfu + sum(after.losses.values()) == pytest.approx(1, abs=0.001)
+
+
+def test_a_small_stall_moves_its_cause_and_no_other_without_any_allowance(
+    before: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step that is hardly longer leaves the other shares what they were."""
+    small = SCENARIOS["default"]._replace(faults=Faults(data=0.04))
+    monkeypatch.setitem(cast("dict[str, Scenario]", SCENARIOS), "small-stall", small)
+    after = told("small-stall")
+    moved = {one: share - before.losses.get(one, 0.0) for one, share in after.losses.items()}
+    assert moved.pop("data") == pytest.approx(0.04, rel=0.1), moved
+    assert {one: share for one, share in moved.items() if abs(share) > 0.02} == {}
 
 
 def test_the_demos_job_began_some_time_after_it_was_submitted(before: Told) -> None:

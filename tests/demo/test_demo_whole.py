@@ -116,6 +116,23 @@ def test_the_demos_tokens_for_a_joule_are_those_of_its_gpus_power(shown: Shown) 
     assert 4 * 120 < tokens / told < 4 * 700, "watts"
 
 
+def test_the_demos_dollars_are_price_times_time(shown: Shown) -> None:
+    """Eight GPUs at 2.50, a fifth more by day; what its run costs is what its four GPUs do."""
+    prices = shown.values(c.COST_GPU_HOUR_DOLLARS, "gpu")
+    assert [*prices.values()] == [pytest.approx(3.0)] * 8
+    assert shown.values(c.COST_DOLLARS_PER_HOUR) == {(): pytest.approx(24.0)}
+    (seconds,) = shown.values(c.COST_COUNTED_SECONDS_TOTAL).values()
+    assert SECONDS - 15 < seconds <= SECONDS
+    dollars = shown.values(c.COST_DOLLARS_TOTAL, "gpu", "state")
+    assert sum(dollars.values()) == pytest.approx(24.0 * seconds / 3600, rel=0.01)
+    assert 0 < dollars["0", "idle"] < dollars["0", "busy"]
+    (idle,) = shown.values(c.COST_IDLE_DOLLARS_PER_HOUR).values()
+    assert 0 < idle < 24.0
+    (run,) = shown.values(c.TRAIN_COST_DOLLARS_TOTAL, "run").values()
+    assert 0 < run < sum(dollars.values()) / 2
+    assert shown.values(c.COST_ENERGY_DOLLARS_TOTAL, "gpu").keys() == {(at,) for at in "01234567"}
+
+
 def test_the_demo_keeps_and_breaks_what_was_promised_within_a_minute(shown: Shown) -> None:
     """Met, violated with a cause, undetermined, and a budget that is overdrawn."""
     early = next(one for one in shown.moments if one.at == 60)

@@ -58,11 +58,11 @@ def recorded(name: str) -> list[Sample | Drop]:
     wide = Reader().read(body).shape
     found = detect(SHIPPED, wide)
     assert found is not None
-    return Translator(found, "a").translate(Reader(found.wanted).read(body))
+    return list(Translator(found, "a").translate(Reader(found.wanted).read(body)))
 
 
 def translate(text: str, name: str = "vllm", model: str | None = None) -> list[Sample | Drop]:
-    return Translator(engine(name), "a", model).translate(parse(text))
+    return list(Translator(engine(name), "a", model).translate(parse(text)))
 
 
 def value(samples: Iterable[Sample | Drop], metric: Metric, **labels: str) -> Value:
@@ -241,7 +241,7 @@ def test_wanted_names_are_enough(name: str) -> None:
     body = (PAGES / name).read_bytes()
     found = detect(SHIPPED, Reader().read(body).shape)
     assert found is not None
-    assert Translator(found, "a").translate(Reader().read(body)) == recorded(name)
+    assert list(Translator(found, "a").translate(Reader().read(body))) == recorded(name)
 
 
 def test_each_metric_says_where_it_comes_from() -> None:
@@ -302,7 +302,7 @@ rows:
     )
     found = next(e for e in load_engines(tmp_path) if e.name == "x")
     page = parse(bucketed("x:iteration_tokens_total", [3, 4], 9.0))
-    samples = Translator(found, "a").translate(page)
+    samples = list(Translator(found, "a").translate(page))
     assert histogram(samples, c.LLM_ITL_SECONDS) == Histogram((1.0,), (3, 4), 9.0)
     assert made(samples) == {"llm_itl_seconds"}
 
@@ -469,7 +469,7 @@ def test_models_that_were_kept_stay_kept() -> None:
     known = "".join(line(f"m{i}") for i in range(MAX_MODELS))
     translator = Translator(engine("vllm"), "a")
     translator.translate(parse(known))
-    samples = translator.translate(parse(line("new") + known))
+    samples = list(translator.translate(parse(line("new") + known)))
     models = names(samples, c.LLM_TOKENS_TOTAL, "model_name")
     assert "m63" in models
     assert "new" not in models
@@ -482,11 +482,11 @@ def test_a_model_in_other_stays_there_when_another_leaves() -> None:
     translator = Translator(engine("vllm"), "a")
     every = range(MAX_MODELS + 3)
     translator.translate(parse("".join(map(line, every))))
-    samples = translator.translate(parse("".join(map(line, every[5:]))))
+    samples = list(translator.translate(parse("".join(map(line, every[5:])))))
     assert value(samples, c.LLM_TOKENS_TOTAL, model_name="other") == 3000
     # One that has left the page altogether is like any other when it comes back.
     translator.translate(parse("".join(map(line, every[5:-1]))))
-    samples = translator.translate(parse("".join(map(line, every[5:]))))
+    samples = list(translator.translate(parse("".join(map(line, every[5:])))))
     assert value(samples, c.LLM_TOKENS_TOTAL, model_name=f"m{every[-1]}") == 1000
 
 
@@ -569,7 +569,7 @@ def test_absence_says_nothing_on_a_page_that_broke_off() -> None:
     translator.translate(reader.read(body))
     page = reader.read(body[: len(body) // 2])
     assert page.partial
-    samples = translator.translate(page)
+    samples = list(translator.translate(page))
     assert value(samples, c.LLM_TOKENS_TOTAL, direction="output") == 14939
     assert unresolved(samples) == []
 
@@ -578,8 +578,8 @@ def test_a_first_page_that_is_damaged_shows_no_rank_alone() -> None:
     """Whether there were others is not known: the sum may be a part of the sum."""
     one = b'vllm:generation_tokens_total{engine="0",model_name="m"} 3\nvllm:prompt'
     alone = b'vllm:generation_tokens_total{model_name="m"} 3\nvllm:prompt'
-    ranked = Translator(engine("vllm"), "a").translate(Reader().read(one))
-    plain = Translator(engine("vllm"), "a").translate(Reader().read(alone))
+    ranked = list(Translator(engine("vllm"), "a").translate(Reader().read(one)))
+    plain = list(Translator(engine("vllm"), "a").translate(Reader().read(alone)))
     assert values(ranked, c.LLM_TOKENS_TOTAL) == []
     assert value(plain, c.LLM_TOKENS_TOTAL, direction="output") == 3
 
@@ -590,8 +590,8 @@ def test_a_first_page_that_is_damaged_shows_no_rank_alone() -> None:
 def test_values_follow_the_page() -> None:
     """The plan is made for the series, not for their values."""
     reader, translator = Reader(), Translator(engine("vllm"), "a")
-    first = translator.translate(reader.read(b"vllm:generation_tokens_total 3\n"))
-    second = translator.translate(reader.read(b"vllm:generation_tokens_total 8\n"))
+    first = list(translator.translate(reader.read(b"vllm:generation_tokens_total 3\n")))
+    second = list(translator.translate(reader.read(b"vllm:generation_tokens_total 8\n")))
     assert value(first, c.LLM_TOKENS_TOTAL) == 3
     assert value(second, c.LLM_TOKENS_TOTAL) == 8
 
@@ -601,7 +601,7 @@ def test_new_series_make_a_new_plan() -> None:
     reader, translator = Reader(), Translator(engine("vllm"), "a")
     translator.translate(reader.read(b"vllm:generation_tokens_total 3\n"))
     text = b"vllm:generation_tokens_total 3\nvllm:num_requests_running 1\n"
-    assert value(translator.translate(reader.read(text)), c.LLM_ACTIVE_REQUESTS) == 1
+    assert value(list(translator.translate(reader.read(text))), c.LLM_ACTIVE_REQUESTS) == 1
 
 
 def test_the_same_series_give_the_same_shape() -> None:
@@ -610,7 +610,7 @@ def test_the_same_series_give_the_same_shape() -> None:
     reader, translator, gate = Reader(), Translator(engine("vllm"), "a"), Gate(10_000)
     shapes = set()
     for _ in range(2):
-        samples = translator.translate(reader.read(body))
+        samples = list(translator.translate(reader.read(body)))
         batch, _ = gate.admit([s for s in samples if isinstance(s, Sample)])
         shapes.add(id(batch.shape))
     assert len(shapes) == 1
@@ -740,7 +740,7 @@ def mine(
     text = f'engine: mine\nprefixes: ["mine:"]\n{top}\nrows:\n{rows}'
     (tmp_path / "mine.yaml").write_text(text)
     found = load_engines(tmp_path)[-1]
-    return Translator(found, "a", **options).translate(parse(page))
+    return list(Translator(found, "a", **options).translate(parse(page)))
 
 
 GAUGE = """
@@ -796,7 +796,7 @@ def test_the_number_of_ranks_follows_the_page() -> None:
     reader, translator = Reader(), Translator(engine("vllm"), "a")
 
     def ranks(body: str) -> list[Value]:
-        return values(translator.translate(reader.read(body.encode())), c.LLM_SERVER_RANKS)
+        return values(list(translator.translate(reader.read(body.encode()))), c.LLM_SERVER_RANKS)
 
     assert ranks(line(0)) == [1]
     assert ranks(line(0) + line(1) + line(2)) == [3]
@@ -811,7 +811,7 @@ def test_a_rank_that_is_replaced_is_a_change_of_ranks() -> None:
     reader, translator = Reader(), Translator(engine("vllm"), "a")
 
     def changes(body: str) -> list[Value]:
-        samples = translator.translate(reader.read(body.encode()))
+        samples = list(translator.translate(reader.read(body.encode())))
         return values(samples, c.LLM_RANK_CHANGES_TOTAL)
 
     assert changes(line("w1") + line("w2")) == [0]
@@ -843,7 +843,7 @@ def test_thousands_of_reasons_starve_nothing_else() -> None:
     reader, translator = Reader(), Translator(engine("vllm"), "a")
 
     def read(body: str) -> list[Sample | Drop]:
-        return translator.translate(reader.read(body.encode()))
+        return list(translator.translate(reader.read(body.encode())))
 
     many = "".join(line(f"r{n}", 1) for n in range(8000)) + line("stop", 5)
     samples = read(many + rest)
@@ -1013,7 +1013,7 @@ def test_a_damaged_page_does_not_lower_a_models_name() -> None:
     translator.translate(reader.read(whole))
     cut = reader.read(whole[: whole.index(b"# HELP dynamo_frontend_model")] + b"dynamo_frontend_mo")
     assert cut.partial
-    samples = translator.translate(cut)
+    samples = list(translator.translate(cut))
     model = "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B"
     assert value(samples, c.LLM_TOKENS_TOTAL, direction="output", model_name=model) == 6400
 
@@ -1118,7 +1118,7 @@ def test_a_user_adds_an_engine(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(MINIMAL)
     engines = load_engines(tmp_path)
     assert [e.name for e in engines] == [*ENGINES, "mine"]
-    samples = Translator(engines[-1], "a").translate(parse("mine:running 4\n"))
+    samples = list(Translator(engines[-1], "a").translate(parse("mine:running 4\n")))
     assert value(samples, c.LLM_ACTIVE_REQUESTS, engine="mine") == 4
 
 
@@ -1150,7 +1150,7 @@ rows:
         'mine:running{kind="a",rank="0"} 3\nmine:running{kind="b",rank="1"} 4\n'
         'mine:running{kind="c",rank="1"} 40\n'
     )
-    samples = Translator(load_engines(tmp_path)[-1], "a").translate(page)
+    samples = list(Translator(load_engines(tmp_path)[-1], "a").translate(page))
     assert histogram(samples, c.LLM_TTFT_SECONDS) == Histogram((0.001,), (1, 2), 0.5)
     assert value(samples, c.LLM_ACTIVE_REQUESTS) == 4
     assert value(samples, c.LLM_DECODE_SECONDS_TOTAL) == 1.5

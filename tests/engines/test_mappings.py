@@ -756,7 +756,9 @@ def read(name: str, *, narrow: bool = True) -> list[Sample | Drop]:
     """Translate a page; `narrow` keeps only what its engine wants, as the source does."""
     body = (PAGES / name).read_bytes()
     engine = next(engine for engine in SHIPPED if engine.name == owner(name))
-    return Translator(engine, "a").translate(Reader(engine.wanted if narrow else None).read(body))
+    return list(
+        Translator(engine, "a").translate(Reader(engine.wanted if narrow else None).read(body))
+    )
 
 
 def told(samples: list[Sample | Drop], model: str) -> Told:

@@ -18,6 +18,7 @@ from exporter.derive.memory import Memory
 from exporter.derive.serving import (
     book,
     causes,
+    costs,
     efficiency,
     goodput,
     node,
@@ -63,7 +64,7 @@ class Doubts(Protocol):
         """Take what was restored for older than what was told last."""
 
 
-_MODULES = (windows, efficiency, stalls, sla, goodput, causes)
+_MODULES = (windows, costs, efficiency, stalls, sla, goodput, causes)
 """The parts, in the order in which they are called."""
 
 
@@ -74,20 +75,28 @@ def serving(
     models: Models = Models(()),  # noqa: B008 - it does not change
     shapes: Mapping[str, ModelShape] | None = None,
     *,
+    policy: costs.Policy = costs.Policy(),  # noqa: B008 - it does not change
     every: float = EVERY,
 ) -> Derivation:
     """Return the derivation; `published` are the windows of percentiles, rates and utilization.
 
     `objectives` are what was promised; `tell` gets a line where buckets do not fit them. `models`
-    are those whose shape is known by name, `shapes` those that were given for a server. All is
-    worked out anew each `every` seconds, a window of a minute more often.
+    are those whose shape is known by name, `shapes` those that were given for a server. `policy`
+    is how dollars are laid on tokens. All is worked out anew each `every` seconds, a window of a
+    minute more often.
     """
     outputs = [metric for module in _MODULES for metric in module.OUTPUTS]
-    run = _Serving(Book(), _parts(published, objectives, tell, models, shapes, every=every))
+    run = _Serving(
+        Book(), _parts(published, objectives, tell, models, shapes, policy=policy, every=every)
+    )
     return Derivation(
         name=NAME,
         group=c.SERVING,
-        inputs=tuple(dict.fromkeys((*book.INPUTS, *efficiency.INPUTS, *sla.INPUTS, *node.INPUTS))),
+        inputs=tuple(
+            dict.fromkeys(
+                (*book.INPUTS, *costs.INPUTS, *efficiency.INPUTS, *sla.INPUTS, *node.INPUTS)
+            )
+        ),
         outputs=tuple(dict.fromkeys(outputs)),
         function=run,
         memory=run.memory,
@@ -102,6 +111,7 @@ def _parts(
     models: Models,
     shapes: Mapping[str, ModelShape] | None,
     *,
+    policy: costs.Policy,
     every: float,
 ) -> tuple[Part, ...]:
     hardware, stalled, judge = (
@@ -111,6 +121,7 @@ def _parts(
     )
     return (
         windows.Windows(published, every=every),
+        Paced(costs.Costs(hardware, policy, published), every=every),
         Paced(efficiency.Efficiency(hardware, models, shapes, published), every=every),
         Paced(stalled, every=every),
         judge,

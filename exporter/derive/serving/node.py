@@ -157,6 +157,10 @@ class Node:
         """Return the GPUs that a server works on; none if that is not known."""
         return self._gpus.get(server, ())
 
+    def users(self, gpu: Gpu) -> int:
+        """Return how many servers work on a GPU."""
+        return self._users.get(gpu, 0)
+
     def ranks(self, server: str) -> float:
         """Return how many data-parallel ranks a server's page adds up; 1 where it does not say."""
         return max(1.0, self._ranks.get(server, 1.0))

@@ -9,7 +9,7 @@ from exporter import catalogue as c
 from exporter.config import ConfigError, Settings, TrainingRunSettings
 from exporter.derive.flops import count
 from exporter.derive.training import Baseline, Stated, training
-from exporter.plans.estate import Estate, Plan, remembering
+from exporter.plans.estate import AFTER_READING, Estate, Plan, remembering
 from exporter.plans.gpus import accelerators
 from exporter.reference.models import Models, read_document
 from exporter.reference.models import load as load_models
@@ -24,7 +24,7 @@ def runs_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
     if not told.enabled:
         return
     statements = tuple(_stated(at, one) for at, one in enumerate(told.runs))
-    schedule = Schedule(told.interval, told.deadline, told.max_series)
+    schedule = Schedule(told.interval, told.deadline, told.max_series, AFTER_READING)
     kept = remembering(settings, estate)
 
     def wall(now: float) -> float:
