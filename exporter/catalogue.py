@@ -619,7 +619,7 @@ NIC_INFO = Metric(
 NIC_UP = Metric(
     "nic_up", "gauge",
     "1 while the port can carry traffic (RDMA state ACTIVE, interface operstate up), else 0."
-    " EFA devices always claim to be active: judge them by their traffic and errors.",
+    " EFA devices always claim to be active: theirs is the state of their interface.",
     ("device", "port"), NIC,
 )  # fmt: skip
 NIC_LINK_RATE_BYTES_PER_SECOND = Metric(
@@ -685,11 +685,71 @@ NIC_CARRIER_CHANGES_TOTAL = Metric(
     "nic_carrier_changes_total", "counter", "Times the interface's link came or went.",
     ("device", "port"), NIC,
 )  # fmt: skip
-NIC_SATURATED = Metric(
-    "nic_saturated", "gauge",
+NIC_COUNTER_SATURATED = Metric(
+    "nic_counter_saturated", "gauge",
     "1 while a narrow port counter stands at its maximum: it counts no more until an operator"
     " clears it, so its rate of 0 means nothing. Absent otherwise.",
     ("device", "port", "counter"), NIC,
+)  # fmt: skip
+NIC_DEVICE_INFO = Metric(
+    "nic_device_info", "info",
+    "Where a port is and how it counts: `physical` ports together carry all the node's traffic,"
+    " each byte once; `master` is its bond or bridge; `role` is fabric, management or host;"
+    " `restricted` says that the driver refuses its counters; `model` is the card's, as its driver"
+    " calls it.",
+    (
+        "device", "port", "pci_bus_id", "numa_node", "master", "physical", "role", "restricted",
+        "model",
+    ),
+    NIC, stability="experimental",
+)  # fmt: skip
+NIC_EXPECTED_UP = Metric(
+    "nic_expected_up", "gauge",
+    "1 if a port ought to be up, else 0, by reason: stated (in the configuration), virtual,"
+    " disabled (switched off), seen_up (since the machine started), peers (most ports of its kind"
+    " are up), no_evidence.",
+    ("device", "port", "reason"), NIC, stability="experimental",
+)  # fmt: skip
+NIC_PORT_STATE = Metric(
+    "nic_port_state", "gauge",
+    "Logical state of an RDMA port: 1 down, 2 initializing (waits for a subnet manager), 3 armed,"
+    " 4 active, 5 active but its link errors are being repaired.",
+    ("device", "port"), NIC, stability="experimental",
+)  # fmt: skip
+NIC_PORT_PHYSICAL_STATE = Metric(
+    "nic_port_physical_state", "gauge",
+    "Physical state of an RDMA port: 1 sleep, 2 polling (no other end), 3 disabled, 4 training,"
+    " 5 link up, 6 link error recovery, 7 test.",
+    ("device", "port"), NIC, stability="experimental",
+)  # fmt: skip
+NIC_STATE_CHANGES_TOTAL = Metric(
+    "nic_state_changes_total", "counter",
+    "Times that an RDMA port was seen to become active or to cease to be. Shorter outages than the"
+    ' time between two reads are only in `nic_errors_total{cause="link_downed"}`.',
+    ("device", "port"), NIC, stability="experimental",
+)  # fmt: skip
+NIC_DEVICE_MISSING = Metric(
+    "nic_device_missing", "gauge",
+    "1 for a network device that was there since the machine started, or is stated to be, and is"
+    " not. Absent otherwise.",
+    ("device",), NIC, stability="experimental",
+)  # fmt: skip
+NIC_KEEP_ALIVES_TOTAL = Metric(
+    "nic_keep_alives_total", "counter",
+    "Signs of life that an EFA device has given its driver: one that gives none is dead.",
+    ("device", "port"), NIC, stability="experimental",
+)  # fmt: skip
+NIC_RAW_TOTAL = Metric(
+    "nic_raw_total", "counter",
+    "Every number of every counter file of a port, as the kernel writes it (data of InfiniBand in"
+    " words of 4 octets), by file and folder. Counters of 32 bits that wrap go on. A counter of the"
+    " whole device has no port.",
+    ("device", "port", "counter", "folder"), NIC_RAW, stability="experimental",
+)  # fmt: skip
+NIC_RAW_LEVEL = Metric(
+    "nic_raw_level", "gauge",
+    "Files among the counters that go up and down, such as open queue pairs (bnxt_re).",
+    ("device", "port", "counter", "folder"), NIC_RAW, stability="experimental",
 )  # fmt: skip
 
 # ---------------------------------------------------------------- nic: what ethtool tells
@@ -861,6 +921,83 @@ TOPOLOGY_GPU_BEST_NIC_INFO = Metric(
 )  # fmt: skip
 
 # ---------------------------------------------------------------- fabric: use, balance, settings
+# A RoCE port and its interface share a link: its use is the sum of both. Rates are over the last
+# half minute. `kind` on nccl_environment_problem is of a closed list (docs/fabric.md).
+
+NIC_RECEIVE_UTILIZATION_RATIO = Metric(
+    "nic_receive_utilization_ratio", "gauge",
+    "Bytes received over what the link carries in that direction; absent without a link rate.",
+    ("device", "port"), FABRIC, "ratio", "experimental",
+)  # fmt: skip
+NIC_TRANSMIT_UTILIZATION_RATIO = Metric(
+    "nic_transmit_utilization_ratio", "gauge",
+    "Bytes sent over what the link carries in that direction; absent without a link rate.",
+    ("device", "port"), FABRIC, "ratio", "experimental",
+)  # fmt: skip
+GPU_NVLINK_PEAK_BANDWIDTH_BYTES_PER_SECOND = Metric(
+    "gpu_nvlink_peak_bandwidth_bytes_per_second", "gauge",
+    "What all active NVLinks of the GPU carry together in one direction.",
+    _GPU, FABRIC, stability="experimental",
+)  # fmt: skip
+GPU_NVLINK_RECEIVE_UTILIZATION_RATIO = Metric(
+    "gpu_nvlink_receive_utilization_ratio", "gauge",
+    "Payload received over gpu_nvlink_peak_bandwidth_bytes_per_second.",
+    _GPU, FABRIC, "ratio", "experimental",
+)  # fmt: skip
+GPU_NVLINK_TRANSMIT_UTILIZATION_RATIO = Metric(
+    "gpu_nvlink_transmit_utilization_ratio", "gauge",
+    "Payload sent over gpu_nvlink_peak_bandwidth_bytes_per_second.",
+    _GPU, FABRIC, "ratio", "experimental",
+)  # fmt: skip
+NIC_RAIL_BYTES_PER_SECOND = Metric(
+    "nic_rail_bytes_per_second", "gauge",
+    "What this node receives and sends over a rail: the compute NIC nearest to a GPU.",
+    ("rail",), FABRIC, stability="experimental",
+)  # fmt: skip
+NIC_RAIL_TRAFFIC_RATIO = Metric(
+    "nic_rail_traffic_ratio", "gauge",
+    "Traffic of a rail over the median of this node's rails. Absent while the median is below"
+    " fabric.rail_floor, or a rail is not known.",
+    ("rail",), FABRIC, "ratio", "experimental",
+)  # fmt: skip
+NIC_RAIL_IMBALANCE_RATIO = Metric(
+    "nic_rail_imbalance_ratio", "gauge",
+    "By how much the rail that carries least is below the median of the rails: 0 is balance, 1 a"
+    " rail that carries nothing.",
+    (), FABRIC, "ratio", "experimental",
+)  # fmt: skip
+
+NCCL_EXPECTED_BUS_BANDWIDTH_BYTES_PER_SECOND = Metric(
+    "nccl_expected_bus_bandwidth_bytes_per_second", "gauge",
+    "Bus bandwidth that the links allow an operation: NVLink on one node, between nodes the ports"
+    " of the communicator's GPUs, times fabric.efficiency; or fabric.reference_bandwidth.",
+    ("run", "rank", "collective", "size"), FABRIC, stability="experimental",
+)  # fmt: skip
+NCCL_BUS_BANDWIDTH_RATIO = Metric(
+    "nccl_bus_bandwidth_ratio", "gauge",
+    "Measured over expected bus bandwidth. Waiting for late ranks makes it small as well; above 1"
+    " switches add up, or two nodes use a tree.",
+    ("run", "rank", "collective", "size"), FABRIC, "ratio", "experimental",
+)  # fmt: skip
+NCCL_ENVIRONMENT_INFO = Metric(
+    "nccl_environment_info", "info",
+    "A run whose NCCL settings are known, and from where: client (the job told them itself),"
+    " process (the environment of its processes). Empty run: processes of which no run is known.",
+    ("run", "origin"), FABRIC, stability="experimental",
+)  # fmt: skip
+NCCL_ENVIRONMENT_PROBLEM = Metric(
+    "nccl_environment_problem", "gauge",
+    "1 for a mistake in a run's NCCL settings, 0 where it was looked for and is not there. Values"
+    " of variables are never told.",
+    ("run", "kind"), FABRIC, stability="experimental",
+)  # fmt: skip
+NCCL_COLLNET_ACTIVE = Metric(
+    "nccl_collnet_active", "gauge",
+    "Whether switches of the network add up for the run (SHARP): 1 if NCCL's log says so, or bus"
+    " bandwidth is beyond what links carry; 0 if the log says that it goes without, or bandwidth is"
+    " far below fabric.reference_bandwidth. Absent while nobody knows.",
+    ("run",), FABRIC, stability="experimental",
+)  # fmt: skip
 
 # ---------------------------------------------------------------- serving: inference servers
 # Names of the user's specification to the letter where it has them (llm_ttft_seconds,
@@ -1455,6 +1592,11 @@ TRAIN_LOG_FILES = Metric(
     "train_log_files", "gauge", "Log files that are followed.",
     (), TRAINING, stability="experimental",
 )  # fmt: skip
+TRAIN_COLLNET_LOGGED = Metric(
+    "train_collnet_logged", "gauge",
+    "What NCCL says of SHARP in a run's log: 1 in use, 0 not in use. Absent while it says neither.",
+    _RUN, TRAINING, stability="experimental",
+)  # fmt: skip
 TRAIN_LOG_BYTES_TOTAL = Metric(
     "train_log_bytes_total", "counter", "Bytes of the run's logs that were read.",
     _RUN, TRAINING, "bytes", "experimental",
@@ -1974,6 +2116,34 @@ NCCL_BUS_BANDWIDTH_BYTES_PER_SECOND = Metric(
     "Bus bandwidth of the last hundred operations, weighted by their time.",
     _OPERATION, NCCL, "", "experimental",
 )  # fmt: skip
+NCCL_COMMUNICATOR_INFO = Metric(
+    "nccl_communicator_info", "info",
+    "Ranks and nodes of the communicator that nccl_bus_bandwidth_bytes_per_second is of, from 16"
+    " MiB on. Absent where operations of several kinds of communicators are in it.",
+    (*_OPERATION, "ranks", "nodes"), NCCL, stability="experimental",
+)  # fmt: skip
+NCCL_WAIT_SECONDS_TOTAL = Metric(
+    "nccl_wait_seconds_total", "counter",
+    "Time in collectives in which the rank waited for others: by how much each took longer than on"
+    " the rank that came last. Of collectives that several ranks' dumps tell of; a lower bound"
+    " where ranks are missing.",
+    _RANK, NCCL, "seconds", "experimental",
+)  # fmt: skip
+NCCL_TRANSFER_SECONDS_TOTAL = Metric(
+    "nccl_transfer_seconds_total", "counter",
+    "The rest of the time of those collectives: all ranks were there.",
+    _RANK, NCCL, "seconds", "experimental",
+)  # fmt: skip
+NCCL_MATCHED_OPERATIONS_TOTAL = Metric(
+    "nccl_matched_operations_total", "counter",
+    "Those collectives: such as the dumps of several ranks tell of.",
+    _RANK, NCCL, stability="experimental",
+)  # fmt: skip
+NCCL_COLLNET_LOGGED = Metric(
+    "nccl_collnet_logged", "gauge",
+    "What NCCL's log says of SHARP: 1 in use, 0 not in use. Absent while it says neither.",
+    _RUN, NCCL, stability="experimental",
+)  # fmt: skip
 NCCL_SMALL_MESSAGE_RATIO = Metric(
     "nccl_small_message_ratio", "gauge",
     "Share of the operations of the last minute whose message has less than 64 KiB.",
@@ -2209,7 +2379,8 @@ DIAGNOSIS_CAUSE = Metric(
     "1 for each thing that is seen to be so, 0 where it is seen not to be: data_loading,"
     " exposed_communication, bubble, checkpoint, framework, clock, straggler, memory_bandwidth,"
     " memory_stalled, tensor_active, link_errors, congestion, paused, pausing, pcie_errors,"
-    " pcie_width, small_messages.",
+    " pcie_width, small_messages, slow_collectives, late_ranks, sharp_unused, nccl_settings,"
+    " rail_imbalance.",
     ("run", "cause"), DIAGNOSIS, stability="experimental",
 )  # fmt: skip
 DIAGNOSIS_SIGNAL_RATIO = Metric(

@@ -79,8 +79,10 @@ ROOMS = {
     "sources.dcgm_page": Room((*SOURCE, "dcgm.*")),
     "sources.derived": Room((*SOURCE, "derive.*")),
     "sources.profiles": Room((*SOURCE, "profiling.*", "training.*")),
+    "sources.network": Room((*SOURCE, "sources.network.*")),
     "sources.nccl": Room((*SOURCE, "profiling.*")),
     "sources.ethtool": Room((*SOURCE, "ethtool")),
+    "sources.nccl_environment": Room((*SOURCE, "derive.*", "discovery.*", "training.*")),
     "sources.discovery": Room((*SOURCE, "engines.*", "discovery.*")),
     "sources.training_ranks": Room((*SOURCE, "discovery.*", "training.records")),
     "formats.ranks": Room(("samples", "formats.podlog")),
@@ -90,7 +92,7 @@ ROOMS = {
     "sources.placement": Room((*SOURCE, "discovery.*")),
     # Where inference servers are looked for: finders know neither sources nor plans.
     "discovery": Room(("samples", "clock", "formats.*", "discovery.*")),
-    "formats.pushes": Room(("samples", "training.*")),
+    "formats.pushes": Room(("samples", "training.*", "formats.nccl_settings")),
     "formats.filesd": Room(("samples",), ("yaml",)),
     "formats.trainlog": Room(("samples", "formats.trainlog.*", "training.records")),
     # What jobs write for other tools: turned into records, one encoding and one table of names.

@@ -28,6 +28,7 @@ from typing import Any, Callable, NamedTuple
 
 from .address import from_environment
 from .environment import find_gpu, find_group, find_place, whole
+from .nccl import settings_of
 from .sender import Record, Sender, log
 
 PHASES = frozenset((
@@ -203,7 +204,8 @@ class Run:
     `gpu` is the index of the GPU on this node, `submitted` when the job was queued, in Unix seconds
     (default: `$FLOPWATCH_SUBMITTED`). `url` is `unix:///path` or `http://node:9810` (default:
     `$FLOPWATCH_URL`, else the socket of this node, else its loopback), `token` or `token_file` what
-    that daemon wants (default: `$FLOPWATCH_TOKEN`, `$FLOPWATCH_TOKEN_FILE`). Further keywords are
+    that daemon wants (default: `$FLOPWATCH_TOKEN`, `$FLOPWATCH_TOKEN_FILE`). NCCL's settings are
+    told as the environment has them now (`nccl.PATTERNS`). Further keywords are
     facts: `sequence_length`, `global_batch`, `model`, `config`, `precision` ...
 
     As a context it tells how it ended; else an exception that ends the script is noticed, and the
@@ -270,6 +272,8 @@ class Run:
             own["local_ranks"] = {str(self._rank): gpu}
         if submitted is not None:
             own["submitted"] = float(submitted)
+        if nccl := settings_of(os.environ):
+            own["nccl"] = nccl
         self._sender.know({"kind": "facts", "run": self._name, **own})
         self.know(**facts)
         self._watch_for_the_end()

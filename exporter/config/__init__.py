@@ -26,6 +26,7 @@ from pydantic import (
 )
 
 from exporter.config.ethtool import EthtoolSettings
+from exporter.config.fabric import FabricSettings, NcclEnvironmentSettings
 from exporter.config.money import (
     CostSettings,
     HoursSettings,
@@ -127,6 +128,7 @@ class SourcesSettings(Section):
     logs: LogsSettings = LogsSettings()
     profiles: ProfilesSettings = ProfilesSettings()
     nccl: NcclSettings = NcclSettings()
+    nccl_environment: NcclEnvironmentSettings = NcclEnvironmentSettings()
     ranks: RanksSettings = RanksSettings()
     opencost: OpenCostSettings = OpenCostSettings()
     training_files: Annotated[tuple[TrainingFilesSettings, ...], BeforeValidator(as_list)] = ()
@@ -180,6 +182,7 @@ class Settings(Section):
     push: PushSettings = PushSettings()
     sources: SourcesSettings = SourcesSettings()
     diagnosis: DiagnosisSettings = DiagnosisSettings()
+    fabric: FabricSettings = FabricSettings()
     training: TrainingSettings = TrainingSettings()
     cost: CostSettings = CostSettings()
     accelerators: Annotated[tuple[AcceleratorSettings, ...], BeforeValidator(as_list)] = ()

@@ -24,6 +24,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 
@@ -106,6 +107,8 @@ class Stage(NamedTuple):
     checkpoint_steps: int = 0
     checkpoint: float = 4.0
     peak_memory: float = 71.4e9
+    nccl: Mapping[str, str] = MappingProxyType({})
+    """What the job has set NCCL to."""
 
     @property
     def batch(self) -> int:
@@ -361,6 +364,8 @@ _FLOPS_70B = 6.0 * (
 MIXED = Stage(
     "llama2-13b", "Llama-2-13b", LLAMA_13B, 64, 64, 1, 1, 2048, 4, 2, "bf16", _FLOPS_13B,
     data=0.05, framework=0.12, matmul=1.6, memory=1.27, checkpoint_steps=50,
+    # Without `=` it is a prefix: the bond of the management network is one of them as well.
+    nccl={"NCCL_DEBUG": "WARN", "NCCL_IB_HCA": "mlx5", "NCCL_SHARP_ENABLE": "1"},
 )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from exporter.samples import Malformed
 
 _RATE = re.compile(rb"\s*([0-9]{1,9}(?:\.[0-9]{1,9})?) Gb/sec")
+_HEXADECIMAL = re.compile(rb"0x[0-9a-fA-F]{1,16}")
 _LEADING = re.compile(rb"\s*([0-9]{1,9})\s*:")
 _STALLED = re.compile(rb"^(some|full) .*\btotal=([0-9]+)", re.MULTILINE)
 _NODE_FIELD = re.compile(rb"^Node [0-9]+ (\w+):\s+([0-9]+) kB", re.MULTILINE)
@@ -26,6 +27,12 @@ def number(text: bytes) -> int | None:
     """Return a counter's value; `None` if the text is not one whole number of at least 0."""
     bare = text.strip()
     return int(bare) if bare.isdigit() and len(bare) <= _MAX_DIGITS else None
+
+
+def hexadecimal(text: bytes) -> int | None:
+    """Return a number such as `0x1003`; `None` if the text is none of at most 64 bits."""
+    bare = text.strip()
+    return int(bare, 16) if _HEXADECIMAL.fullmatch(bare) else None
 
 
 def state(text: bytes) -> int | None:
@@ -86,3 +93,34 @@ def _whole(digits: bytes) -> int:
     if len(digits) > _MAX_DIGITS:
         raise Malformed(f"a number of {len(digits)} digits")
     return int(digits)
+
+
+def default_routes(text: bytes) -> frozenset[str]:
+    """Return the interfaces of default routes in a `/proc/net/route`."""
+    rows = (line.split() for line in text.splitlines()[1:])
+    return frozenset(
+        word(row[0]) for row in rows if len(row) >= 8 and row[1] == row[7] == b"00000000"
+    )
+
+
+def default_routes_v6(text: bytes) -> frozenset[str]:
+    """Return the interfaces of default routes in a `/proc/net/ipv6_route`.
+
+    Every table has one that refuses what no route is for, which is none.
+    """
+    rows = (line.split() for line in text.splitlines())
+    return frozenset(
+        word(row[9])
+        for row in rows
+        if len(row) >= 10 and row[0] == b"0" * 32 and row[1] == b"00" and not _refuses(row[8])
+    )
+
+
+def _refuses(flags: bytes) -> bool:
+    return bool((hexadecimal(b"0x" + flags) or 0) & 0x200)  # RTF_REJECT
+
+
+def interface_names(text: bytes) -> frozenset[str]:
+    """Return the names in a `/proc/net/dev`."""
+    lines = text.splitlines()[2:]
+    return frozenset(word(line.partition(b":")[0]) for line in lines if b":" in line)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from exporter.config import Settings
+from exporter.plans.collectives import comm_plans
 from exporter.plans.estate import Estate, Plan
 from exporter.plans.ethtool import ethtool_plans
 
@@ -14,5 +15,5 @@ def fabric_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
 
     Raises `ConfigError`.
     """
-    del estate
     yield from ethtool_plans(settings)
+    yield from comm_plans(settings, estate)

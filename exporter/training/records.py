@@ -78,7 +78,8 @@ class Facts:
     tokens, `global_batch` in samples for each step, `micro_batches` for each step and pipeline.
     `recompute` is "none", "selective" or "full".
     `local_ranks` maps a rank on this node to its GPU's index. `document_length` is the mean length
-    that attention sees in packed batches: the sum of squares over the sum.
+    that attention sees in packed batches: the sum of squares over the sum. `nccl` are the settings
+    of NCCL that are looked at, as `formats/nccl_settings.py` keeps them.
     """
 
     run: str
@@ -109,6 +110,7 @@ class Facts:
     local_ranks: Mapping[int, int] | None = None
     submitted: float | None = None
     last_step: int | None = None
+    nccl: Mapping[str, str] | None = None
 
 
 MomentKind = Literal[

@@ -45,6 +45,11 @@ class Thresholds(NamedTuple):
     memory_stalled: float = 0.05
     framework: float = 0.15
     small_messages: float = 0.50
+    bus_bandwidth: float = 0.50
+    collective_waiting: float = 0.30
+    sharp_unused: float = 0.50
+    nccl_settings: float = 0.50
+    rail_imbalance: float = 0.30
     pcie_width: float = 0.99
     paused: float = 0.05
     pausing: float = 0.01
@@ -168,6 +173,11 @@ CAUSES: tuple[Cause, ...] = (
     Cause("pcie_errors", (Condition("pcie_error_rate", ">", "pcie_error_rate"),)),
     Cause("pcie_width", (Condition("pcie_width", "<", "pcie_width"),)),
     _above("small_messages"),
+    Cause("slow_collectives", (Condition("bus_bandwidth", "<", "bus_bandwidth"),)),
+    Cause("late_ranks", (Condition("collective_waiting", ">", "collective_waiting"),)),
+    _above("sharp_unused"),
+    _above("nccl_settings"),
+    _above("rail_imbalance"),
 )  # fmt: skip
 """What can be seen directly, in the order in which it is told. `tensor_active` is none that costs
 time: it says that the tensor cores are at work."""
