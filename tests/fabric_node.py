@@ -7,16 +7,18 @@ real derivations; only the clock is moved by hand.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self
 
+from exporter import catalogue as c
 from exporter.config import parse
 from exporter.formats import pushes
 from exporter.plans import Estate, plan
-from exporter.runner import Runner
-from exporter.samples import Metric, Sample
+from exporter.runner import Runner, Schedule
+from exporter.samples import Metric, Sample, Source
 from exporter.sources.ethtool import EthtoolSource
 from tests.ethtool_lab import Card, Drivers, show
 from tests.fakes import FakeClock
@@ -24,6 +26,10 @@ from tests.fakes import FakeClock
 RUN = "llama"
 STEP = 5
 """Seconds of a step of the job."""
+_FACTS: dict[str, Any] = {
+    "kind": "facts", "run": RUN, "world_size": 8, "framework": "test",
+    "local_ranks": {str(rank): rank for rank in range(8)},
+}  # fmt: skip
 PORT = {
     "state": "4: ACTIVE",
     "phys_state": "5: LinkUp",
@@ -45,15 +51,42 @@ PORT = {
 """A port that is well, as the kernel shows it."""
 
 
+class Gpus:
+    """The GPUs of the node by their addresses: what the driver's library would tell of each."""
+
+    name, group = "nvml", c.GPU
+
+    def __init__(self) -> None:
+        self.addresses: list[str] = []
+
+    def read(self) -> Iterator[Sample]:
+        for at, address in enumerate(self.addresses):
+            key = (str(at), f"GPU-{at}")
+            said = {"gpu": key[0], "uuid": key[1], "name": "NVIDIA H100 80GB HBM3",
+                    "pci_bus_id": address}  # fmt: skip
+            yield c.GPU_INFO(1, *(said.get(label, "") for label in c.GPU_INFO.labels))
+            yield c.GPU_UTILIZATION_RATIO(0.9, *key)
+
+    def close(self) -> None:
+        pass
+
+
 class Node:
     """The node. `sources` is text for that section of the configuration; `wanted` who is read.
+
+    `facts` are what its job tells of itself beside the usual.
 
     A training job of eight ranks steps each five seconds and tells it as a push; `work` is the
     seconds of each rank's own work, the rest it waits for the slowest.
     """
 
-    def __init__(self, root: Path, wanted: tuple[str, ...], text: str = "") -> None:
+    def __init__(
+        self, root: Path, wanted: tuple[str, ...], text: str = "",
+        *, facts: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:  # fmt: skip
         self.root = root
+        self.gpus = Gpus()
+        self._told = facts
         self.clock = FakeClock()
         self.estate = Estate(self.clock, gpus=True)
         self.drivers = Drivers({})
@@ -63,15 +96,12 @@ class Node:
         self._second = 0
         settings = parse(f"root: {root}\n{text}", "test")
         plans = {one.name: one for one in plan(settings, self.estate)}
+        self._enroll(self.gpus, Schedule(1.0, 2.0))
         for name in sorted(wanted, key=lambda name: name.startswith("derive")):
             one = plans[name]
             source = EthtoolSource(root, self.drivers) if name == "ethtool" else one.make()
             self._ending.enter_context(closing(source))
-            pace = one.schedule
-            slot = self.estate.board.enroll(
-                one.name, one.group, pace.deadline, pace.max_age, self.clock.now
-            )
-            self._runners.append((Runner(source, pace, slot, self.clock), pace.interval))
+            self._enroll(source, one.schedule)
 
     def __enter__(self) -> Self:
         return self
@@ -124,11 +154,16 @@ class Node:
         view = self.estate.board.view(self.clock.now)
         return [(one.name, fault) for one in view.sources for fault in one.faults]
 
+    def _enroll(self, source: Source, pace: Schedule) -> None:
+        board = self.estate.board
+        slot = board.enroll(source.name, source.group, pace.deadline, pace.max_age, self.clock.now)
+        self._runners.append((Runner(source, pace, slot, self.clock), pace.interval))
+
     def _step(self) -> None:
         """Let the job's ranks push a step."""
         number = self._second // STEP + 1
         longest = max(self.work) + 0.5
-        records: list[dict[str, Any]] = list(_facts()) if number == 1 else []
+        records: list[dict[str, Any]] = [{**_FACTS, **self._told}] if number == 1 else []
         for rank, work in enumerate(self.work):
             phases = {
                 "forward": work / 3,
@@ -146,10 +181,3 @@ class Node:
         self.estate.reception.take(
             self.estate.training, "push", found.records, found.refused, self.clock.now
         )
-
-
-def _facts() -> Iterator[dict[str, Any]]:
-    yield {
-        "kind": "facts", "run": RUN, "world_size": 8, "framework": "test",
-        "local_ranks": {str(rank): rank for rank in range(8)},
-    }  # fmt: skip

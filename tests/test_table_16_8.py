@@ -1,4 +1,4 @@
-"""The specification's table 16-8: its problems as faults, and the signals that show them.
+"""The specification's table 16-8: each of its problems as a fault, and the signals that show it.
 
 A node is well for two minutes, then has the fault, then is well again. What must be told is told
 while the fault is there and neither before nor after it; the causes of the diagnosis follow by the
@@ -83,12 +83,9 @@ def test_row_1_a_counter_at_its_end_says_that_it_is_blind(node: Node) -> None:
     """It sticks at its top, and its rate falls to 0 though the cable is as bad as before."""
     node.port("mlx5_1")
     node.pass_time(30, lambda second: node.port("mlx5_1", **{"counters/symbol_error": 65_535}))
-    (stuck,) = [one for one in node.samples(SATURATED) if one.labels[0] == "mlx5_1"]
+    (stuck,) = [one for one in node.samples(c.NIC_COUNTER_SATURATED) if one.labels[0] == "mlx5_1"]
     assert stuck.labels == ("mlx5_1", "1", "symbol_error")
     assert stuck.value == 1
-
-
-SATURATED = getattr(c, "NIC_COUNTER_SATURATED", None) or c.NIC_SATURATED
 
 
 @with_sources("ethtool")
@@ -161,6 +158,98 @@ def test_row_2_marks_of_congested_switches_come_before_the_storm(node: Node) -> 
     recovers(node, "congestion")
 
 
+SHARP = {"world_size": 32, "nccl": {"NCCL_COLLNET_ENABLE": "1"}}
+"""A job over four nodes that has asked for the switches to add up."""
+
+
+def test_row_4_sharp_was_asked_for_and_is_not_in_effect(tmp_path: Path) -> None:
+    """NCCL's log says so: the subnet manager has let the group go, and rings do the work."""
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    text = (
+        "diagnosis: {enabled: true}\nfabric: {enabled: true}\n"
+        "sources: {nccl_environment: {enabled: true, interval: 5s},"
+        f" nccl: {{directories: [{{path: {logs}, run: {RUN}}}]}}}}\n"
+    )
+    wanted = (*BASE, "nccl", "derive:collectives", "nccl_environment")
+    with Node(tmp_path, wanted, text, facts=SHARP) as node:
+
+        def say(second: int, *lines: str) -> None:
+            """Write lines each five seconds."""
+            if second % 5 == 0:
+                with (logs / "nccl.node17.4711").open("a") as log:
+                    log.writelines(f"node17:4711:4800 [0] NCCL {line}\n" for line in lines)
+                os.utime(log.name, (node.clock.time(),) * 2)
+
+        def choice(algorithm: str) -> str:
+            return (
+                f"INFO AllReduce: 268435456 Bytes -> Algo {algorithm} proto SIMPLE channel{{0..7}}"
+                " comm 0x5581"
+            )
+
+        say(0, "INFO comm 0x5581 rank 0 nRanks 32 nNodes 4 localRanks 8 localRank 0 MNNVL 0")
+        node.pass_time(WELL, lambda second: say(second, choice("COLLNET_DIRECT")))
+        assert node.told(c.NCCL_COLLNET_ACTIVE, RUN) == 1
+        assert cause(node, "sharp_unused") == 0
+        node.pass_time(
+            SICK,
+            lambda second: say(second, "WARN SHARP group create: no memory", choice("RING")),
+        )
+        assert node.told(c.NCCL_COLLNET_ACTIVE, RUN) == 0
+        assert node.told(c.NCCL_ENVIRONMENT_PROBLEM, RUN, "sharp_unused") == 1
+        assert cause(node, "sharp_unused") == 1
+        assert not node.faults()
+        node.pass_time(AFTER, lambda second: say(second, choice("COLLNET_DIRECT")))
+        assert node.told(c.NCCL_ENVIRONMENT_PROBLEM, RUN, "sharp_unused") == 0
+        assert cause(node, "sharp_unused") == 0
+
+
+def test_row_4_bus_bandwidth_far_below_what_was_measured_with_sharp(tmp_path: Path) -> None:
+    """No log: an all-reduce over whole nodes has 45 % of what it had when it was measured."""
+    dumps = tmp_path / "dumps"
+    dumps.mkdir()
+    text = (
+        "diagnosis: {enabled: true}\nfabric: {enabled: true, reference_bandwidth: 400G}\n"
+        "sources: {nccl_environment: {enabled: true, interval: 5s},"
+        f" nccl: {{directories: [{{path: {dumps}, run: {RUN}}}]}}}}\n"
+    )
+    wanted = (*BASE, "nccl", "derive:collectives", "nccl_environment")
+    with (
+        Node(tmp_path, wanted, text, facts=SHARP) as node,
+        (dumps / "rank0.log").open("w") as dump,
+    ):
+        node.gpus.addresses = [f"0000:{n:02x}:00.0" for n in range(8)]
+        numbers = iter(range(1_000_000))
+
+        def write(second: int, gigabytes: float) -> None:
+            if second % 5:
+                return
+            for _ in range(50):
+                # bus bandwidth over 32 ranks is 2 * 31/32 of what the operation itself has
+                size, factor = 1 << 28, 2 * 31 / 32
+                line = operation(
+                    node.clock.time(), next(numbers), size, size * factor / gigabytes / 1e3,
+                    ranks=32, nodes=4, factor=factor,
+                )  # fmt: skip
+                dump.write(line + "\n")
+            dump.flush()
+            os.utime(dump.name, (node.clock.time(),) * 2)
+
+        node.pass_time(WELL, lambda second: write(second, 405))
+        assert cause(node, "slow_collectives") == 0
+        node.pass_time(SICK, lambda second: write(second, 180))
+        assert node.told(c.NCCL_BUS_BANDWIDTH_RATIO, RUN, "0", "AllReduce", "inf") == (
+            pytest.approx(0.45, abs=0.01)
+        )
+        assert node.told(c.NCCL_COLLNET_ACTIVE, RUN) == 0
+        assert node.told(c.NCCL_ENVIRONMENT_PROBLEM, RUN, "sharp_unused") == 1
+        assert cause(node, "slow_collectives") == 1
+        assert cause(node, "sharp_unused") == 1
+        assert not node.faults()
+        node.pass_time(AFTER, lambda second: write(second, 405))
+        assert cause(node, "slow_collectives") == 0
+
+
 @with_sources()
 def test_row_5_a_straggler_makes_all_wait_and_waits_least(node: Node) -> None:
     """Rank 3 works half as long again: all steps take as long, and it alone does not wait."""
@@ -178,13 +267,16 @@ def test_row_5_a_straggler_makes_all_wait_and_waits_least(node: Node) -> None:
     recovers(node, "straggler")
 
 
-def operation(wall: float, number: int, size: int, microseconds: float) -> str:
-    """Return a line of an NCCL Inspector dump: an all-reduce over eight ranks."""
+def operation(
+    wall: float, number: int, size: int, microseconds: float,
+    *, ranks: int = 8, nodes: int = 1, factor: float = 1.75,
+) -> str:  # fmt: skip
+    """Return a line of an NCCL Inspector dump: an all-reduce."""
     bandwidth = size / microseconds / 1e3
     return json.dumps(
         {
             "header": {
-                "id": "0x7f8c", "comm_name": "DP", "rank": 0, "n_ranks": 8, "nnodes": 1,
+                "id": "0x7f8c", "comm_name": "DP", "rank": 0, "n_ranks": ranks, "nnodes": nodes,
             },
             "metadata": {
                 "inspector_output_format_version": "v4.0", "git_rev": "",
@@ -194,7 +286,7 @@ def operation(wall: float, number: int, size: int, microseconds: float) -> str:
             "coll_perf": {
                 "coll": "AllReduce", "coll_sn": number, "coll_msg_size_bytes": size,
                 "coll_exec_time_us": microseconds, "coll_timing_source": "kernel_gpu",
-                "coll_algobw_gbs": bandwidth, "coll_busbw_gbs": bandwidth * 1.75,
+                "coll_algobw_gbs": bandwidth, "coll_busbw_gbs": bandwidth * factor,
             },
         }
     )  # fmt: skip
@@ -239,7 +331,7 @@ def test_each_row_that_has_a_signal_is_shown_here() -> None:
         ("link_errors",),
         ("paused", "pausing", "congestion"),
         ("pcie_width", "pcie_errors"),
-        (),
-        ("straggler",),
+        ("sharp_unused",),
+        ("straggler", "late_ranks"),
         ("small_messages",),
     ]
