@@ -912,12 +912,76 @@ NIC_ETHTOOL_TOTAL = Metric(
 )  # fmt: skip
 
 # ---------------------------------------------------------------- topology: who is near whom
+# Words as `nvidia-smi topo -m` has them; numbers in their order: 0 NVLink, 1 PIX ... 5 SYS.
 
+TOPOLOGY_INFO = Metric(
+    "topology_info", "info",
+    "Where distances come from: sysfs, nccl_xml or matrix (a file that was configured). They are"
+    " not trusted where a hypervisor shows a PCI tree of its own.",
+    ("source", "trusted"), TOPOLOGY, stability="experimental",
+)  # fmt: skip
+TOPOLOGY_NIC_INFO = Metric(
+    "topology_nic_info", "info",
+    "A NIC on PCI: its interfaces, its address, and what it is there for: compute, storage,"
+    " default_route, other (slower, or no RDMA); of a compute NIC the rail, its place among them.",
+    ("device", "netdev", "pci_bus_id", "role", "rail"), TOPOLOGY, stability="experimental",
+)  # fmt: skip
 TOPOLOGY_GPU_BEST_NIC_INFO = Metric(
     "topology_gpu_best_nic_info", "info",
     "The compute NIC that is nearest to a GPU: how far it is (PIX, PXB, PHB, NODE, SYS), and the"
     " rail that it is on.",
     ("gpu", "uuid", "device", "distance", "rail"), TOPOLOGY, stability="experimental",
+)  # fmt: skip
+TOPOLOGY_GPU_NIC_DISTANCE = Metric(
+    "topology_gpu_nic_distance", "gauge",
+    "How far a GPU and a NIC are apart: 1 PIX, 2 PXB, 3 PHB, 4 NODE, 5 SYS. Absent where it cannot"
+    " be told.",
+    ("gpu", "uuid", "device", "path"), TOPOLOGY, stability="experimental",
+)  # fmt: skip
+TOPOLOGY_GPU_NIC_OK = Metric(
+    "topology_gpu_nic_ok", "gauge",
+    "1 if the GPU's nearest compute NIC is as near as the board allows, else 0: a NIC in the wrong"
+    " slot, or a GPU without one. Absent in virtual machines that have no topology file.",
+    ("gpu", "uuid"), TOPOLOGY, stability="experimental",
+)  # fmt: skip
+TOPOLOGY_NIC_SHARED = Metric(
+    "topology_nic_shared", "gauge",
+    "1 if the compute NIC is the nearest of several GPUs though there are as many NICs as GPUs.",
+    ("device",), TOPOLOGY, stability="experimental",
+)  # fmt: skip
+TOPOLOGY_GPU_GPU_DISTANCE = Metric(
+    "topology_gpu_gpu_distance", "gauge",
+    "How far two GPUs are apart: 0 NVLink (path tells how many links), 1 PIX ... 5 SYS. Each pair"
+    " is there once; peer is the index of the other GPU.",
+    ("gpu", "uuid", "peer", "path"), TOPOLOGY, stability="experimental",
+)  # fmt: skip
+TOPOLOGY_NVLINK_LINKS = Metric(
+    "topology_nvlink_links", "gauge",
+    "NVLinks that are active and lead to one peer: another GPU (peer is its PCI address), switches"
+    " or the CPU (peer is empty).",
+    (*_GPU, "kind", "peer"), TOPOLOGY, stability="experimental",
+)  # fmt: skip
+TOPOLOGY_GPU_NVLINK_OK = Metric(
+    "topology_gpu_nvlink_ok", "gauge",
+    "1 if the GPU has as many NVLinks up as most GPUs of the node, else 0.",
+    ("gpu", "uuid"), TOPOLOGY, stability="experimental",
+)  # fmt: skip
+TOPOLOGY_NUMA_NODE = Metric(
+    "topology_numa_node", "gauge",
+    "NUMA node of a GPU (device is empty) or a NIC. Absent where firmware tells none.",
+    ("gpu", "uuid", "device"), TOPOLOGY, stability="experimental",
+)  # fmt: skip
+TOPOLOGY_GPU_AFFINITY_INFO = Metric(
+    "topology_gpu_affinity_info", "info", "The CPUs that are near to a GPU, as the kernel lists"
+    " them.",
+    ("gpu", "uuid", "cpus"), TOPOLOGY, stability="experimental",
+)  # fmt: skip
+TOPOLOGY_PCIE_LINK_DEGRADED = Metric(
+    "topology_pcie_link_degraded", "gauge",
+    "1 if the PCIe link of a GPU (device is empty) or a NIC has fewer lanes (part is width) or is"
+    " slower (part is speed) than card and slot can do. The width counts on the whole way to the"
+    " CPU; the speed of a GPU is judged only while it is busy: it falls when idle.",
+    ("gpu", "uuid", "device", "part"), TOPOLOGY, stability="experimental",
 )  # fmt: skip
 
 # ---------------------------------------------------------------- fabric: use, balance, settings
@@ -1958,6 +2022,21 @@ TRAIN_RUNS_FAILED_TOTAL = Metric(
     "Runs (and restarts of runs) that failed on this node.",
     (), TRAINING, stability="experimental",
 )  # fmt: skip
+TRAIN_INTERRUPTIONS_TOTAL = Metric(
+    "train_interruptions_total", "counter",
+    "Times that the run was interrupted on this node and knew it beforehand: spot, maintenance.",
+    _RUN, TRAINING, stability="experimental",
+)  # fmt: skip
+TRAIN_INTERRUPTION_RECOVERIES_TOTAL = Metric(
+    "train_interruption_recoveries_total", "counter",
+    "Interruptions after which the run went on at this node, wherever it was interrupted.",
+    _RUN, TRAINING, stability="experimental",
+)  # fmt: skip
+TRAIN_INTERRUPTION_SECONDS_TOTAL = Metric(
+    "train_interruption_seconds_total", "counter",
+    "Time from interruptions until the first step after them, told where the run went on.",
+    _RUN, TRAINING, "seconds", "experimental",
+)  # fmt: skip
 TRAIN_RECORDS_REFUSED_TOTAL = Metric(
     "train_records_refused_total", "counter",
     "Records about runs that were not kept: nonsense, or beyond a limit.",
@@ -2357,6 +2436,69 @@ SPOT_INSTANCE_INFO = Metric(
     " lifecycle (on_demand, spot, reserved; empty: not known), type and zone.",
     ("provider", "lifecycle", "instance_type", "zone"), SPOT, stability="experimental",
 )  # fmt: skip
+_CLOUD = ("provider",)
+SPOT_NOTICE_SUPPORTED = Metric(
+    "spot_notice_supported", "gauge",
+    "1 if the provider's metadata service announces interruptions; 0: it documents nothing of the"
+    " kind (oci).",
+    _CLOUD, SPOT, stability="experimental",
+)  # fmt: skip
+SPOT_INTERRUPTION_NOTICE = Metric(
+    "spot_interruption_notice", "gauge",
+    "1 from when the cloud announces that it takes this node away until the node is gone, 0 while"
+    " it has just said that nothing is announced; absent while that is not known.",
+    _CLOUD, SPOT, stability="experimental",
+)  # fmt: skip
+SPOT_INTERRUPTION_DEADLINE_TIMESTAMP_SECONDS = Metric(
+    "spot_interruption_deadline_timestamp_seconds", "gauge",
+    "When the node is taken away, in Unix seconds; action: terminate, stop, hibernate. Absent"
+    " where the cloud gives no time (gcp).",
+    ("provider", "action"), SPOT, "seconds", "experimental",
+)  # fmt: skip
+SPOT_NOTICE_LEAD_SECONDS = Metric(
+    "spot_notice_lead_seconds", "gauge",
+    "From when the present announcement was first seen until its deadline: what a checkpoint has.",
+    _CLOUD, SPOT, "seconds", "experimental",
+)  # fmt: skip
+SPOT_REBALANCE_NOTICE = Metric(
+    "spot_rebalance_notice", "gauge",
+    "1 once the cloud has said that an interruption has become likely (aws), 0 while it has not.",
+    _CLOUD, SPOT, stability="experimental",
+)  # fmt: skip
+SPOT_MAINTENANCE_NOTICE = Metric(
+    "spot_maintenance_notice", "gauge",
+    "1 while work on the node or its host is announced, 0 while none is.",
+    _CLOUD, SPOT, stability="experimental",
+)  # fmt: skip
+SPOT_MAINTENANCE_DEADLINE_TIMESTAMP_SECONDS = Metric(
+    "spot_maintenance_deadline_timestamp_seconds", "gauge",
+    "When the earliest announced work of a kind begins, in Unix seconds; action: reboot, stop,"
+    " retire, maintenance, migrate, terminate, freeze, redeploy.",
+    ("provider", "action"), SPOT, "seconds", "experimental",
+)  # fmt: skip
+SPOT_POLLS_TOTAL = Metric(
+    "spot_polls_total", "counter",
+    "Questions to the metadata service by result: none and notice are answers; unauthorized,"
+    " forbidden, throttled, timeout, token_timeout (a connection, but never a token: the hop"
+    " limit), unreachable, redirected, server_error, malformed are not.",
+    ("provider", "result"), SPOT, stability="experimental",
+)  # fmt: skip
+SPOT_LAST_SUCCESS_TIMESTAMP_SECONDS = Metric(
+    "spot_last_success_timestamp_seconds", "gauge",
+    "When the metadata service last answered a question about announcements, in Unix seconds.",
+    _CLOUD, SPOT, "seconds", "experimental",
+)  # fmt: skip
+SPOT_INTERRUPTIONS_TOTAL = Metric(
+    "spot_interruptions_total", "counter",
+    "Interruptions of this node that were announced; each counts once.",
+    _CLOUD, SPOT, stability="experimental",
+)  # fmt: skip
+COST_INTERRUPTION_DOLLARS_TOTAL = Metric(
+    "cost_interruption_dollars_total", "counter",
+    "What interruptions of a run cost: the time until the first step after them, on all its GPUs,"
+    " at the mean price of this node's. An upper bound where machines that are gone cost nothing.",
+    _RUN, SPOT, "dollars", "experimental",
+)  # fmt: skip
 
 # ---------------------------------------------------------------- diagnosis: what the numbers mean
 # `run` is a training run; empty: the GPUs of the node that no run and no inference server uses.
@@ -2379,7 +2521,8 @@ DIAGNOSIS_CAUSE = Metric(
     "1 for each thing that is seen to be so, 0 where it is seen not to be: data_loading,"
     " exposed_communication, bubble, checkpoint, framework, clock, straggler, memory_bandwidth,"
     " memory_stalled, tensor_active, link_errors, congestion, paused, pausing, pcie_errors,"
-    " pcie_width, small_messages, slow_collectives, late_ranks, sharp_unused, nccl_settings,"
+    " pcie_width, nic_distance, small_messages, slow_collectives, late_ranks, sharp_unused,"
+    " nccl_settings,"
     " rail_imbalance.",
     ("run", "cause"), DIAGNOSIS, stability="experimental",
 )  # fmt: skip
@@ -2508,6 +2651,11 @@ FLOPWATCH_STATE_SAVED_TIMESTAMP_SECONDS = Metric(
     "flopwatch_state_saved_timestamp_seconds", "gauge",
     "When that file was last written, in Unix seconds.",
     (), EXPORTER, "seconds", "experimental",
+)  # fmt: skip
+FLOPWATCH_NOTIFICATIONS_TOTAL = Metric(
+    "flopwatch_notifications_total", "counter",
+    "Notices of the cloud that were passed on by receiver and result: sent (taken by it), failed.",
+    ("receiver", "result"), EXPORTER, stability="experimental",
 )  # fmt: skip
 PROCESS_CPU_SECONDS_TOTAL = Metric(
     "process_cpu_seconds_total", "counter", "CPU time of the daemon, user and system.",

@@ -70,6 +70,7 @@ class DiagnosisThresholds(Section):
     pcie_width: Share = 0.99
     paused: Share = 0.05
     pausing: Share = 0.01
+    far_nics: Share = 0.01
     link_error_rate: EventRate = 0.01
     congestion_rate: EventRate = 100.0
     pause_frame_rate: EventRate = 500.0

@@ -135,6 +135,7 @@ class Faults(NamedTuple):
     to say. `data` is waiting for the loader, `late` waiting in the collective for ranks of other
     nodes, `clock` a cap in megahertz on the job's GPUs, `straggler` one of the node's ranks, the
     work of which takes `slower` times as long. A checkpoint is written each `checkpoint_steps`.
+    `notice` seconds after its beginning the cloud announces that it takes the node away.
     """
 
     data: float = 0.0
@@ -145,6 +146,7 @@ class Faults(NamedTuple):
     checkpoint_steps: int | None = None
     paused: float = 0.0
     pausing: float = 0.0
+    notice: float | None = None
 
 
 class Scenario(NamedTuple):
@@ -450,6 +452,7 @@ SCENARIOS: Mapping[str, Scenario] = {
     "straggler": _DEFAULT._replace(faults=Faults(straggler=1, slower=1.4)),
     "pause-storm": _DEFAULT._replace(faults=Faults(data=0.15, paused=0.25)),
     "checkpoints": _DEFAULT._replace(faults=Faults(checkpoint_steps=5)),
+    "spot-notice": _DEFAULT._replace(faults=Faults(notice=60.0)),
     "case-study": Scenario(
         _course(tuple(CASE_STUDY.values())), tuple(range(8)), sound=True, watts=700.0
     ),

@@ -163,6 +163,12 @@ ADVICE: Mapping[str, Advice] = {
         "a GPU has fewer PCIe lanes than it could have", (_TOPOLOGY, "lspci -vv | grep LnkSta"),
         "reseat the card; check slot and bifurcation in the firmware",
     ),
+    "nic_distance": Advice(
+        "a GPU's nearest NIC is farther than it could be: what it sends to other nodes goes over"
+        " the CPU, or over the other socket",
+        ("flopwatch topology", _TOPOLOGY, _NCCL_LOG),
+        "put the NIC into the slot beside its GPU; until then leave it out of NCCL_IB_HCA",
+    ),
     "small_messages": Advice(
         "most collectives are small: their latency counts, not the bandwidth",
         (_NCCL_SMALL,),
@@ -222,8 +228,9 @@ PROBLEMS: tuple[Problem, ...] = (
     ),
     Problem(
         "bad PCIe topology", "less bandwidth between GPU and NIC than expected",
-        "nvidia-smi topo -m; gpu_pcie_link_lanes here", "put the NIC into a PCIe slot of the GPU's"
-        " NUMA node", ("pcie_width", "pcie_errors"),
+        "nvidia-smi topo -m; topology_gpu_nic_ok, topology_pcie_link_degraded and"
+        " gpu_pcie_link_lanes here", "put the NIC into a PCIe slot of the GPU's NUMA node",
+        ("nic_distance", "pcie_width", "pcie_errors"),
     ),
     Problem(
         "SHARP is not in effect", "slow all-reduce", "NCCL_DEBUG=INFO; nccl_collnet_active here",

@@ -37,7 +37,7 @@ GPU_INPUTS: tuple[Metric, ...] = (
     c.GPU_BUSY_SECONDS_TOTAL, c.GPU_UTILIZATION_RATIO, c.GPU_MEMORY_USED_BYTES,
     c.GPU_MEMORY_TOTAL_BYTES, c.GPU_DRAM_ACTIVE_RATIO, c.GPU_TENSOR_ACTIVE_RATIO,
     c.GPU_THROTTLED_SECONDS_TOTAL, c.GPU_PCIE_REPLAYS_TOTAL, c.GPU_PCIE_LINK_LANES,
-    c.GPU_PCIE_LINK_LANES_MAX,
+    c.GPU_PCIE_LINK_LANES_MAX, c.TOPOLOGY_GPU_NIC_OK,
 )  # fmt: skip
 NODE_INPUTS: tuple[Metric, ...] = (
     c.HOST_PRESSURE_STALLED_SECONDS_TOTAL, c.NIC_ERRORS_TOTAL, c.NIC_CONGESTION_NOTICES_TOTAL,
@@ -189,11 +189,15 @@ _OF_GPUS: tuple[
     ("pcie_error_rate", c.GPU_PCIE_REPLAYS_TOTAL, _rate),
     ("lanes", c.GPU_PCIE_LINK_LANES, _now),
     ("lanes_max", c.GPU_PCIE_LINK_LANES_MAX, _now),
+    ("near_nic", c.TOPOLOGY_GPU_NIC_OK, _now),
 )
 
 
 def _together(gpus: list[dict[str, float]]) -> dict[str, float]:
-    """Return the signals of several GPUs: means of activity, the worst of what goes wrong."""
+    """Return the signals of several GPUs: means of activity, the worst of what goes wrong.
+
+    Of how many the NIC is too far is a share of all: it must be known of each.
+    """
     told = {
         "gpu_utilization": _average(
             gpu.get("busy", gpu.get("gauge_utilization", math.nan)) for gpu in gpus
@@ -203,6 +207,7 @@ def _together(gpus: list[dict[str, float]]) -> dict[str, float]:
         "tensor_active": _average(gpu.get("tensor_active", math.nan) for gpu in gpus),
         "throttled": _worst(max, (gpu.get("throttled", math.nan) for gpu in gpus)),
         "pcie_error_rate": _worst(max, (gpu.get("pcie_error_rate", math.nan) for gpu in gpus)),
+        "far_nics": _average(1 - gpu.get("near_nic", math.nan) for gpu in gpus),
         "pcie_width": _worst(min, (_share(gpu, "lanes", "lanes_max") for gpu in gpus)),
     }
     shares = {name: value for name, value in told.items() if value is not None}

@@ -53,6 +53,7 @@ class Thresholds(NamedTuple):
     pcie_width: float = 0.99
     paused: float = 0.05
     pausing: float = 0.01
+    far_nics: float = 0.01
     link_error_rate: float = 0.01
     congestion_rate: float = 100.0
     pause_frame_rate: float = 500.0
@@ -172,6 +173,7 @@ CAUSES: tuple[Cause, ...] = (
                       Condition("pause_storm_rate", ">", "pause_storm_rate"))),
     Cause("pcie_errors", (Condition("pcie_error_rate", ">", "pcie_error_rate"),)),
     Cause("pcie_width", (Condition("pcie_width", "<", "pcie_width"),)),
+    Cause("nic_distance", (Condition("far_nics", ">", "far_nics"),)),
     _above("small_messages"),
     Cause("slow_collectives", (Condition("bus_bandwidth", "<", "bus_bandwidth"),)),
     Cause("late_ranks", (Condition("collective_waiting", ">", "collective_waiting"),)),
