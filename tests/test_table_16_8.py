@@ -17,6 +17,7 @@ import pytest
 from exporter import catalogue as c
 from exporter.derive.diagnosis.advice import PROBLEMS
 from tests.fabric_node import RUN, Node
+from tests.pci_tree import PciTree, behind_a_switch
 
 WELL, SICK, AFTER = 120, 120, 130
 """Seconds of each time. An answer that turns takes up to a minute and a half."""
@@ -156,6 +157,57 @@ def test_row_2_marks_of_congested_switches_come_before_the_storm(node: Node) -> 
 
     live(node, sick, "congestion")
     recovers(node, "congestion")
+
+
+@with_sources("network", "topology")
+def test_row_3_a_nic_in_the_wrong_slot(node: Node) -> None:
+    """After a repair a NIC is put back behind the other socket: no NIC is near to its GPU."""
+    tree = PciTree(node.root)
+    tree.virtual(said=False)
+    slots = [behind_a_switch(at) for at in range(8)]
+    for at, (gpu, nic) in enumerate(slots):
+        node.gpus.addresses.append(tree.gpu(gpu, at // 4))
+        tree.rdma(f"mlx5_{at}", nic, at // 4)
+
+    def move(path: str, numa: int) -> None:
+        tree.device(path, numa)
+        tree.link("sys/class/infiniband/mlx5_2/device", f"sys/devices/{path}")
+
+    elsewhere = "pci0009:70/0009:70:01.0/0009:71:00.0"
+    live(node, lambda second: move(elsewhere, 1) if second == 0 else None, "nic_distance")
+    fine = {one.labels[0]: one.value for one in node.samples(c.TOPOLOGY_GPU_NIC_OK)}
+    assert fine == {str(at): int(at != 2) for at in range(8)}
+    best = {one.labels[0]: one.labels[2:] for one in node.samples(c.TOPOLOGY_GPU_BEST_NIC_INFO)}
+    assert best["1"][:2] == ("mlx5_1", "PIX")
+    assert best["2"][1] != "PIX"
+    move(slots[2][1], 0)
+    recovers(node, "nic_distance")
+
+
+@with_sources("network", "topology")
+def test_row_3_a_slot_that_has_lost_half_its_lanes(node: Node) -> None:
+    """The NIC's link comes up with 8 lanes of 16."""
+    tree = PciTree(node.root)
+    tree.virtual(said=False)
+    gpu, nic = behind_a_switch(0)
+    node.gpus.addresses.append(tree.gpu(gpu))
+    tree.rdma("mlx5_0", nic)
+
+    def degraded() -> dict[tuple[str, str], float]:
+        return {
+            (one.labels[2], one.labels[3]): float(one.value)  # type: ignore[arg-type]
+            for one in node.samples(c.TOPOLOGY_PCIE_LINK_DEGRADED)
+        }
+
+    node.pass_time(90)
+    assert degraded()["mlx5_0", "width"] == 0
+    tree.ends(nic, 8, 16)
+    node.pass_time(90)
+    assert degraded()["mlx5_0", "width"] == 1
+    assert degraded()["", "width"] == 0, "the GPU's own link is whole"
+    tree.ends(nic, 16, 16)
+    node.pass_time(90)
+    assert degraded()["mlx5_0", "width"] == 0
 
 
 SHARP = {"world_size": 32, "nccl": {"NCCL_COLLNET_ENABLE": "1"}}
@@ -330,7 +382,7 @@ def test_each_row_that_has_a_signal_is_shown_here() -> None:
     assert [problem.causes for problem in PROBLEMS] == [
         ("link_errors",),
         ("paused", "pausing", "congestion"),
-        ("pcie_width", "pcie_errors"),
+        ("nic_distance", "pcie_width", "pcie_errors"),
         ("sharp_unused",),
         ("straggler", "late_ranks"),
         ("small_messages",),
