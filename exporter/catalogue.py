@@ -685,8 +685,8 @@ NIC_CARRIER_CHANGES_TOTAL = Metric(
     "nic_carrier_changes_total", "counter", "Times the interface's link came or went.",
     ("device", "port"), NIC,
 )  # fmt: skip
-NIC_COUNTER_SATURATED = Metric(
-    "nic_counter_saturated", "gauge",
+NIC_SATURATED = Metric(
+    "nic_saturated", "gauge",
     "1 while a narrow port counter stands at its maximum: it counts no more until an operator"
     " clears it, so its rate of 0 means nothing. Absent otherwise.",
     ("device", "port", "counter"), NIC,
