@@ -84,7 +84,7 @@ def test_row_1_a_counter_at_its_end_says_that_it_is_blind(node: Node) -> None:
     """It sticks at its top, and its rate falls to 0 though the cable is as bad as before."""
     node.port("mlx5_1")
     node.pass_time(30, lambda second: node.port("mlx5_1", **{"counters/symbol_error": 65_535}))
-    (stuck,) = [one for one in node.samples(c.NIC_COUNTER_SATURATED) if one.labels[0] == "mlx5_1"]
+    (stuck,) = [one for one in node.samples(c.NIC_SATURATED) if one.labels[0] == "mlx5_1"]
     assert stuck.labels == ("mlx5_1", "1", "symbol_error")
     assert stuck.value == 1
 
