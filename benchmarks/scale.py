@@ -33,9 +33,7 @@ SERIES = 3000
 _FAULTS = re.compile(
     rb"error|xid|throttled|fail|drop|timeout|retrans|loss|fallen|replay|carrier|preempt|resets|wait"
 )
-_SICK = re.compile(
-    rb"^(gpu_recovery_action|gpu_row_remap_pending|diagnosis_cause|nic_counter_saturated)\b"
-)
+_SICK = re.compile(rb"^(gpu_recovery_action|gpu_row_remap_pending|diagnosis_cause|nic_saturated)\b")
 _COUNTS = re.compile(rb"^([a-z_0-9]+_(?:total|bucket|count|sum)(?:\{.*\})?) ([0-9.e+]+)$")
 
 

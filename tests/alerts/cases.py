@@ -141,7 +141,7 @@ UNSEEN = {
 
 _NAMES = {
     "run", "rank", "model_name", "server", "device", "port", "gpu", "uuid", "pci_bus_id", "sla",
-    "objective", "tier", "rail", "xid", "source", "instance_type", "zone", "namespace",
+    "objective", "tier", "rail", "priority", "xid", "source", "instance_type", "zone", "namespace",
 }  # fmt: skip
 """Labels whose values are names; all others have closed sets."""
 

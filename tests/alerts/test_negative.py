@@ -47,7 +47,7 @@ def healthy(series: Iterable[Series]) -> list[Series]:
     return [
         one._replace(value=sound.get(one.name, one.value))
         for one in series
-        if one.name != "nic_counter_saturated"
+        if one.name != "nic_saturated"
     ]
 
 
@@ -241,6 +241,7 @@ def test_the_series_of_cases_are_from_pages() -> None:
         "nccl_communication_upper_bound_ratio",
         "nccl_small_message_ratio",
         "nic_device_missing",
+        "nic_fec_blocks_total",
         "spot_maintenance_deadline_timestamp_seconds",
         "train_last_checkpoint_timestamp_seconds",
         "train_local_ranks",
