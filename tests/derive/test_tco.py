@@ -191,6 +191,12 @@ def test_between_the_curves_points_value_falls_steadily() -> None:
     assert rates == sorted(rates, reverse=True)
 
 
+def test_a_curve_of_ones_own_does_not_rise_behind_its_end() -> None:
+    """A GPU that fetches 1 % after two years was worth 5 % after three."""
+    curve = Curve([Point(1, "current", 0.5), Point(2, "old", 0.01)])
+    assert [curve.rate(years) for years in (2, 3, 9)] == [0.01, 0.01, 0.01]
+
+
 def test_a_generation_that_comes_early_takes_the_value_along() -> None:
     """A year old and outdated: half is left, as 16.6.4 says in words (its code says 5 %)."""
     assert CHAPTER.rate(1, "previous") == 0.5
@@ -252,6 +258,8 @@ EL, HW = "opex_annual.electricity", "opex_annual.hardware_maintenance"
         ("opex_annual.colocation.rack_count", GONE, "@: this key is needed"),
         ("opex_annual.staffing", {"fully_loaded_cost_per_engineer": 1}, "@: says what an engineer"),
         (f"{HW}.of", ["x"], "@: 'x' is not one of gpu_servers,"),
+        (f"{HW}.of", ["storage", "storage"], "@: 'storage' is named twice"),
+        ("depreciation.of", ["gpu_servers", "gpu_servers"], "@: 'gpu_servers' is named twice"),
         (f"{HW}.annual_rate", 5, "@: a number from 0 on, 1 at most, is wanted, not 5"),
         ("gpus", 0, "@: a number above 0 is wanted, not 0"),
         ("utilization", 75, "@: a number above 0, 1 at most, is wanted, not 75"),
