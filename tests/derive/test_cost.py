@@ -168,6 +168,33 @@ def test_what_is_counted_begins_with_the_first_gpu(tmp_path: Path) -> None:
     assert math.fsum(by_state(one).values()) == pytest.approx(2.0 * 600 / 3600)
 
 
+def test_time_without_a_price_is_a_gap_in_what_was_counted(tmp_path: Path) -> None:
+    """The operator took the price away for an hour: no dollar stands for that hour."""
+    clock = FakeClock()
+    one = daemon(tmp_path, clock, Driver(clock, {0: 1.0}))
+    one.step()
+    run(one, 600)
+    one.reload(Pricing())
+    run(one, 3600)
+    one.reload(TWO)
+    run(one, 600)
+
+    assert math.fsum(by_state(one).values()) == pytest.approx(2.0 * 1200 / 3600)
+    assert one.value(c.COST_COUNTED_SECONDS_TOTAL) == pytest.approx(1200)
+
+
+def test_a_price_of_the_night_alone_counts_by_night(tmp_path: Path) -> None:
+    """By day nobody knows what the GPU costs."""
+    clock = FakeClock()
+    night = Schedule((Hours(0, 6 * 60, dollars=2.0),))
+    one = daemon(tmp_path, clock, Driver(clock, {0: 1.0}), Pricing(schedule=night))
+    one.step()
+    run(one, 86_400)
+
+    assert math.fsum(by_state(one).values()) == pytest.approx(12.0)
+    assert one.value(c.COST_COUNTED_SECONDS_TOTAL) == pytest.approx(6 * 3600, abs=2 * STEP)
+
+
 def test_dollars_that_were_switched_off_for_a_while_are_not_made_up_for(tmp_path: Path) -> None:
     """A reload without the section, and one with it again, ten minutes later."""
     clock = FakeClock()
@@ -439,6 +466,21 @@ def test_gpu_time_is_billed_without_a_price_too(tmp_path: Path) -> None:
     assert found["a", "spot"] == pytest.approx(600, abs=STEP)
 
 
+@pytest.mark.parametrize("schedule", [Schedule(), Schedule((Hours(0, 1440, dollars=2.0),))])
+def test_a_contract_that_is_stated_is_that_of_tenants_without_a_price_too(
+    tmp_path: Path, schedule: Schedule
+) -> None:
+    """`pricing: reserved` and no price, or one of the hour: time was billed to no contract."""
+    clock = FakeClock()
+    driver = Driver(clock, {0: 0.0})
+    driver.extra = lambda _: owners((0, "a", "p", "main"))
+    one = daemon(tmp_path, clock, driver, Pricing(pricing="reserved", schedule=schedule))
+    one.step()
+    run(one, 600)
+    found = {s.labels: s.value for s in one.samples(c.COST_TENANT_GPU_SECONDS_TOTAL)}
+    assert found == {("a", "reserved"): pytest.approx(600)}
+
+
 def test_what_tenants_had_is_all_seen_by_prometheus(tmp_path: Path) -> None:
     """Series begin at 0: a first value of five seconds would be lost, for each pod."""
     clock = FakeClock()
@@ -693,6 +735,26 @@ def test_a_run_costs_what_its_gpus_cost_and_its_tokens_are_of_the_same_time(
     assert one.value(c.TRAIN_PROJECTED_COST_DOLLARS, "run") == pytest.approx(
         4 * (so_far + 2 * 2.0 * 2)
     )
+
+
+def test_runs_that_share_a_gpu_share_what_is_to_come_too(tmp_path: Path) -> None:
+    """Each was charged half so far, and all of the rest."""
+    clock = FakeClock()
+    driver = Driver(clock, {0: 0.5})
+    driver.extra = lambda _: [
+        sample
+        for run in ("a", "b")
+        for sample in (
+            c.TRAIN_RUN_GPU(1, run, *gpu(0)),
+            c.TRAIN_WORLD_SIZE(1, run),
+            c.TRAIN_REMAINING_SECONDS(3600, run),
+        )
+    ]
+    one = daemon(tmp_path, clock, driver)
+    one.step()
+    run(one, 3600)
+    for name in ("a", "b"):
+        assert one.value(c.TRAIN_PROJECTED_COST_DOLLARS, name) == pytest.approx(1.0 + 1.0)
 
 
 def test_a_stalled_run_still_costs_and_one_that_ended_does_not(tmp_path: Path) -> None:

@@ -172,7 +172,7 @@ class Pricing:
 
     def price(self, name: str, instance: Instance, offer: Offer | None) -> Price | None:
         """Return the price of a GPU by its product's name; None if nobody knows one."""
-        contract = self.pricing or instance.lifecycle
+        contract = self.contract(instance)
         kind = self.instance_type or instance.instance_type
         dollars = self._stated(name)
         if dollars is not None:
@@ -188,6 +188,10 @@ class Pricing:
         if listed is None:
             return None
         return _dated(Price(listed.dollars, "listed", contract, kind), listed.as_of)
+
+    def contract(self, instance: Instance) -> str:
+        """Return how GPUs are paid for, as far as that is known without a price."""
+        return self.pricing or instance.lifecycle
 
     def _stated(self, name: str) -> float | None:
         for pattern, dollars in self.stated:
