@@ -620,6 +620,26 @@ def test_a_price_of_opencost_outlives_a_failed_read(tmp_path: Path) -> None:
     assert one.value(c.COST_GPU_HOUR_DOLLARS, *gpu(0)) is None
 
 
+def test_a_price_of_the_hour_is_not_said_to_be_opencosts(tmp_path: Path) -> None:
+    """By night the operator's own price holds, whoever tells that of the day."""
+    clock = FakeClock()
+    driver = Driver(clock, {0: 0.5})
+    driver.extra = lambda _: [c.COST_OPENCOST_GPU_HOUR_DOLLARS(3.0, "p5.48xlarge", "spot")]
+    pricing = Pricing(schedule=Schedule((Hours(0, 6 * 60, dollars=1.1),)))
+    one = daemon(tmp_path, clock, driver, pricing)
+    one.step()
+    told = set()
+    for _ in range(24):
+        run(one, 3600)
+        (price,), (about,) = one.samples(c.COST_GPU_HOUR_DOLLARS), one.samples(c.COST_PRICE_INFO)
+        told.add((price.value, *about.labels[2:5]))
+
+    assert told == {
+        (3.0, "opencost", "spot", "p5.48xlarge"),
+        (1.1, "config", "spot", "p5.48xlarge"),
+    }
+
+
 def test_a_list_price_needs_a_contract_that_somebody_states() -> None:
     """On-demand is not assumed of an instance whose lifecycle is not known."""
     pricing = Pricing(

@@ -31,7 +31,7 @@ from exporter.derive.money.accounts import (
 )
 from exporter.derive.money.activity import activities
 from exporter.derive.money.energy import Energy, Meters
-from exporter.derive.money.pricing import Instance, Offer, Price, Pricing, instance_of
+from exporter.derive.money.pricing import Instance, Offer, Pricing, instance_of
 from exporter.derive.money.runs import Runs
 from exporter.derive.money.tenants import Tenants
 from exporter.samples import Malformed, Metric, Sample, View
@@ -284,11 +284,15 @@ class _Cost:
 
     def _of_prices(self, prices: Mapping[tuple[str, str], float], wall: float) -> Iterator[Sample]:
         oldest: dict[str, float] = {}
+        stated = self._pricing.schedule.states(wall)
         for account in self._accounts.values():
             gpu = account.gpu, account.uuid
             if gpu not in prices:
                 continue
-            price = account.price or Price(prices[gpu], "config", account.contract)
+            price = account.price
+            if price is None or stated:
+                kind = "" if price is None else price.instance_type
+                price = self._pricing.of_hours(prices[gpu], account.contract, kind)
             yield c.COST_GPU_HOUR_DOLLARS(prices[gpu], *gpu)
             yield c.COST_PRICE_INFO(
                 1, *gpu, price.source, price.pricing, price.instance_type, price.as_of
