@@ -619,7 +619,7 @@ NIC_INFO = Metric(
 NIC_UP = Metric(
     "nic_up", "gauge",
     "1 while the port can carry traffic (RDMA state ACTIVE, interface operstate up), else 0."
-    " EFA devices always claim to be active: judge them by their traffic and errors.",
+    " EFA devices always claim to be active: theirs is the state of their interface.",
     ("device", "port"), NIC,
 )  # fmt: skip
 NIC_LINK_RATE_BYTES_PER_SECOND = Metric(
@@ -684,25 +684,226 @@ NIC_CARRIER_CHANGES_TOTAL = Metric(
     "nic_carrier_changes_total", "counter", "Times the interface's link came or went.",
     ("device", "port"), NIC,
 )  # fmt: skip
-NIC_SATURATED = Metric(
-    "nic_saturated", "gauge",
+NIC_COUNTER_SATURATED = Metric(
+    "nic_counter_saturated", "gauge",
     "1 while a narrow port counter stands at its maximum: it counts no more until an operator"
     " clears it, so its rate of 0 means nothing. Absent otherwise.",
     ("device", "port", "counter"), NIC,
+)  # fmt: skip
+NIC_DEVICE_INFO = Metric(
+    "nic_device_info", "info",
+    "Where a port is and how it counts: `physical` ports together carry all the node's traffic,"
+    " each byte once; `master` is its bond or bridge; `role` is fabric, management or host;"
+    " `restricted` says that the driver refuses its counters; `model` is the card's, as its driver"
+    " calls it.",
+    (
+        "device", "port", "pci_bus_id", "numa_node", "master", "physical", "role", "restricted",
+        "model",
+    ),
+    NIC, stability="experimental",
+)  # fmt: skip
+NIC_EXPECTED_UP = Metric(
+    "nic_expected_up", "gauge",
+    "1 if a port ought to be up, else 0, by reason: stated (in the configuration), virtual,"
+    " disabled (switched off), seen_up (since the machine started), peers (most ports of its kind"
+    " are up), no_evidence.",
+    ("device", "port", "reason"), NIC, stability="experimental",
+)  # fmt: skip
+NIC_PORT_STATE = Metric(
+    "nic_port_state", "gauge",
+    "Logical state of an RDMA port: 1 down, 2 initializing (waits for a subnet manager), 3 armed,"
+    " 4 active, 5 active but its link errors are being repaired.",
+    ("device", "port"), NIC, stability="experimental",
+)  # fmt: skip
+NIC_PORT_PHYSICAL_STATE = Metric(
+    "nic_port_physical_state", "gauge",
+    "Physical state of an RDMA port: 1 sleep, 2 polling (no other end), 3 disabled, 4 training,"
+    " 5 link up, 6 link error recovery, 7 test.",
+    ("device", "port"), NIC, stability="experimental",
+)  # fmt: skip
+NIC_STATE_CHANGES_TOTAL = Metric(
+    "nic_state_changes_total", "counter",
+    "Times that an RDMA port was seen to become active or to cease to be. Shorter outages than the"
+    ' time between two reads are only in `nic_errors_total{cause="link_downed"}`.',
+    ("device", "port"), NIC, stability="experimental",
+)  # fmt: skip
+NIC_DEVICE_MISSING = Metric(
+    "nic_device_missing", "gauge",
+    "1 for a network device that was there since the machine started, or is stated to be, and is"
+    " not. Absent otherwise.",
+    ("device",), NIC, stability="experimental",
+)  # fmt: skip
+NIC_KEEP_ALIVES_TOTAL = Metric(
+    "nic_keep_alives_total", "counter",
+    "Signs of life that an EFA device has given its driver: one that gives none is dead.",
+    ("device", "port"), NIC, stability="experimental",
+)  # fmt: skip
+NIC_RAW_TOTAL = Metric(
+    "nic_raw_total", "counter",
+    "Every number of every counter file of a port, as the kernel writes it (data of InfiniBand in"
+    " words of 4 octets), by file and folder. Counters of 32 bits that wrap go on. A counter of the"
+    " whole device has no port.",
+    ("device", "port", "counter", "folder"), NIC_RAW, stability="experimental",
+)  # fmt: skip
+NIC_RAW_LEVEL = Metric(
+    "nic_raw_level", "gauge",
+    "Files among the counters that go up and down, such as open queue pairs (bnxt_re).",
+    ("device", "port", "counter", "folder"), NIC_RAW, stability="experimental",
 )  # fmt: skip
 
 # ---------------------------------------------------------------- nic: what ethtool tells
 
 # ---------------------------------------------------------------- topology: who is near whom
+# Words as `nvidia-smi topo -m` has them; numbers in their order: 0 NVLink, 1 PIX ... 5 SYS.
 
+TOPOLOGY_INFO = Metric(
+    "topology_info", "info",
+    "Where distances come from: sysfs, nccl_xml or matrix (a file that was configured). They are"
+    " not trusted where a hypervisor shows a PCI tree of its own.",
+    ("source", "trusted"), TOPOLOGY, stability="experimental",
+)  # fmt: skip
+TOPOLOGY_NIC_INFO = Metric(
+    "topology_nic_info", "info",
+    "A NIC on PCI: its interfaces, its address, and what it is there for: compute, storage,"
+    " default_route, other (slower, or no RDMA); of a compute NIC the rail, its place among them.",
+    ("device", "netdev", "pci_bus_id", "role", "rail"), TOPOLOGY, stability="experimental",
+)  # fmt: skip
 TOPOLOGY_GPU_BEST_NIC_INFO = Metric(
     "topology_gpu_best_nic_info", "info",
     "The compute NIC that is nearest to a GPU: how far it is (PIX, PXB, PHB, NODE, SYS), and the"
     " rail that it is on.",
     ("gpu", "uuid", "device", "distance", "rail"), TOPOLOGY, stability="experimental",
 )  # fmt: skip
+TOPOLOGY_GPU_NIC_DISTANCE = Metric(
+    "topology_gpu_nic_distance", "gauge",
+    "How far a GPU and a NIC are apart: 1 PIX, 2 PXB, 3 PHB, 4 NODE, 5 SYS. Absent where it cannot"
+    " be told.",
+    ("gpu", "uuid", "device", "path"), TOPOLOGY, stability="experimental",
+)  # fmt: skip
+TOPOLOGY_GPU_NIC_OK = Metric(
+    "topology_gpu_nic_ok", "gauge",
+    "1 if the GPU's nearest compute NIC is as near as the board allows, else 0: a NIC in the wrong"
+    " slot, or a GPU without one. Absent in virtual machines that have no topology file.",
+    ("gpu", "uuid"), TOPOLOGY, stability="experimental",
+)  # fmt: skip
+TOPOLOGY_NIC_SHARED = Metric(
+    "topology_nic_shared", "gauge",
+    "1 if the compute NIC is the nearest of several GPUs though there are as many NICs as GPUs.",
+    ("device",), TOPOLOGY, stability="experimental",
+)  # fmt: skip
+TOPOLOGY_GPU_GPU_DISTANCE = Metric(
+    "topology_gpu_gpu_distance", "gauge",
+    "How far two GPUs are apart: 0 NVLink (path tells how many links), 1 PIX ... 5 SYS. Each pair"
+    " is there once; peer is the index of the other GPU.",
+    ("gpu", "uuid", "peer", "path"), TOPOLOGY, stability="experimental",
+)  # fmt: skip
+TOPOLOGY_NVLINK_LINKS = Metric(
+    "topology_nvlink_links", "gauge",
+    "NVLinks that are active and lead to one peer: another GPU (peer is its PCI address), switches"
+    " or the CPU (peer is empty).",
+    (*_GPU, "kind", "peer"), TOPOLOGY, stability="experimental",
+)  # fmt: skip
+TOPOLOGY_GPU_NVLINK_OK = Metric(
+    "topology_gpu_nvlink_ok", "gauge",
+    "1 if the GPU has as many NVLinks up as most GPUs of the node, else 0.",
+    ("gpu", "uuid"), TOPOLOGY, stability="experimental",
+)  # fmt: skip
+TOPOLOGY_NUMA_NODE = Metric(
+    "topology_numa_node", "gauge",
+    "NUMA node of a GPU (device is empty) or a NIC. Absent where firmware tells none.",
+    ("gpu", "uuid", "device"), TOPOLOGY, stability="experimental",
+)  # fmt: skip
+TOPOLOGY_GPU_AFFINITY_INFO = Metric(
+    "topology_gpu_affinity_info", "info", "The CPUs that are near to a GPU, as the kernel lists"
+    " them.",
+    ("gpu", "uuid", "cpus"), TOPOLOGY, stability="experimental",
+)  # fmt: skip
+TOPOLOGY_PCIE_LINK_DEGRADED = Metric(
+    "topology_pcie_link_degraded", "gauge",
+    "1 if the PCIe link of a GPU (device is empty) or a NIC has fewer lanes (part is width) or is"
+    " slower (part is speed) than card and slot can do. The width counts on the whole way to the"
+    " CPU; the speed of a GPU is judged only while it is busy: it falls when idle.",
+    ("gpu", "uuid", "device", "part"), TOPOLOGY, stability="experimental",
+)  # fmt: skip
 
 # ---------------------------------------------------------------- fabric: use, balance, settings
+# A RoCE port and its interface share a link: its use is the sum of both. Rates are over the last
+# half minute. `kind` on nccl_environment_problem is of a closed list (docs/fabric.md).
+
+NIC_RECEIVE_UTILIZATION_RATIO = Metric(
+    "nic_receive_utilization_ratio", "gauge",
+    "Bytes received over what the link carries in that direction; absent without a link rate.",
+    ("device", "port"), FABRIC, "ratio", "experimental",
+)  # fmt: skip
+NIC_TRANSMIT_UTILIZATION_RATIO = Metric(
+    "nic_transmit_utilization_ratio", "gauge",
+    "Bytes sent over what the link carries in that direction; absent without a link rate.",
+    ("device", "port"), FABRIC, "ratio", "experimental",
+)  # fmt: skip
+GPU_NVLINK_PEAK_BANDWIDTH_BYTES_PER_SECOND = Metric(
+    "gpu_nvlink_peak_bandwidth_bytes_per_second", "gauge",
+    "What all active NVLinks of the GPU carry together in one direction.",
+    _GPU, FABRIC, stability="experimental",
+)  # fmt: skip
+GPU_NVLINK_RECEIVE_UTILIZATION_RATIO = Metric(
+    "gpu_nvlink_receive_utilization_ratio", "gauge",
+    "Payload received over gpu_nvlink_peak_bandwidth_bytes_per_second.",
+    _GPU, FABRIC, "ratio", "experimental",
+)  # fmt: skip
+GPU_NVLINK_TRANSMIT_UTILIZATION_RATIO = Metric(
+    "gpu_nvlink_transmit_utilization_ratio", "gauge",
+    "Payload sent over gpu_nvlink_peak_bandwidth_bytes_per_second.",
+    _GPU, FABRIC, "ratio", "experimental",
+)  # fmt: skip
+NIC_RAIL_BYTES_PER_SECOND = Metric(
+    "nic_rail_bytes_per_second", "gauge",
+    "What this node receives and sends over a rail: the compute NIC nearest to a GPU.",
+    ("rail",), FABRIC, stability="experimental",
+)  # fmt: skip
+NIC_RAIL_TRAFFIC_RATIO = Metric(
+    "nic_rail_traffic_ratio", "gauge",
+    "Traffic of a rail over the median of this node's rails. Absent while the median is below"
+    " fabric.rail_floor, or a rail is not known.",
+    ("rail",), FABRIC, "ratio", "experimental",
+)  # fmt: skip
+NIC_RAIL_IMBALANCE_RATIO = Metric(
+    "nic_rail_imbalance_ratio", "gauge",
+    "By how much the rail that carries least is below the median of the rails: 0 is balance, 1 a"
+    " rail that carries nothing.",
+    (), FABRIC, "ratio", "experimental",
+)  # fmt: skip
+
+NCCL_EXPECTED_BUS_BANDWIDTH_BYTES_PER_SECOND = Metric(
+    "nccl_expected_bus_bandwidth_bytes_per_second", "gauge",
+    "Bus bandwidth that the links allow an operation: NVLink on one node, between nodes the ports"
+    " of the communicator's GPUs, times fabric.efficiency; or fabric.reference_bandwidth.",
+    ("run", "rank", "collective", "size"), FABRIC, stability="experimental",
+)  # fmt: skip
+NCCL_BUS_BANDWIDTH_RATIO = Metric(
+    "nccl_bus_bandwidth_ratio", "gauge",
+    "Measured over expected bus bandwidth. Waiting for late ranks makes it small as well; above 1"
+    " switches add up, or two nodes use a tree.",
+    ("run", "rank", "collective", "size"), FABRIC, "ratio", "experimental",
+)  # fmt: skip
+NCCL_ENVIRONMENT_INFO = Metric(
+    "nccl_environment_info", "info",
+    "A run whose NCCL settings are known, and from where: client (the job told them itself),"
+    " process (the environment of its processes). Empty run: processes of which no run is known.",
+    ("run", "origin"), FABRIC, stability="experimental",
+)  # fmt: skip
+NCCL_ENVIRONMENT_PROBLEM = Metric(
+    "nccl_environment_problem", "gauge",
+    "1 for a mistake in a run's NCCL settings, 0 where it was looked for and is not there. Values"
+    " of variables are never told.",
+    ("run", "kind"), FABRIC, stability="experimental",
+)  # fmt: skip
+NCCL_COLLNET_ACTIVE = Metric(
+    "nccl_collnet_active", "gauge",
+    "Whether switches of the network add up for the run (SHARP): 1 if NCCL's log says so, or bus"
+    " bandwidth is beyond what links carry; 0 if the log says that it goes without, or bandwidth is"
+    " far below fabric.reference_bandwidth. Absent while nobody knows.",
+    ("run",), FABRIC, stability="experimental",
+)  # fmt: skip
 
 # ---------------------------------------------------------------- serving: inference servers
 # Names of the user's specification to the letter where it has them (llm_ttft_seconds,
@@ -1297,6 +1498,11 @@ TRAIN_LOG_FILES = Metric(
     "train_log_files", "gauge", "Log files that are followed.",
     (), TRAINING, stability="experimental",
 )  # fmt: skip
+TRAIN_COLLNET_LOGGED = Metric(
+    "train_collnet_logged", "gauge",
+    "What NCCL says of SHARP in a run's log: 1 in use, 0 not in use. Absent while it says neither.",
+    _RUN, TRAINING, stability="experimental",
+)  # fmt: skip
 TRAIN_LOG_BYTES_TOTAL = Metric(
     "train_log_bytes_total", "counter", "Bytes of the run's logs that were read.",
     _RUN, TRAINING, "bytes", "experimental",
@@ -1658,6 +1864,21 @@ TRAIN_RUNS_FAILED_TOTAL = Metric(
     "Runs (and restarts of runs) that failed on this node.",
     (), TRAINING, stability="experimental",
 )  # fmt: skip
+TRAIN_INTERRUPTIONS_TOTAL = Metric(
+    "train_interruptions_total", "counter",
+    "Times that the run was interrupted on this node and knew it beforehand: spot, maintenance.",
+    _RUN, TRAINING, stability="experimental",
+)  # fmt: skip
+TRAIN_INTERRUPTION_RECOVERIES_TOTAL = Metric(
+    "train_interruption_recoveries_total", "counter",
+    "Interruptions after which the run went on at this node, wherever it was interrupted.",
+    _RUN, TRAINING, stability="experimental",
+)  # fmt: skip
+TRAIN_INTERRUPTION_SECONDS_TOTAL = Metric(
+    "train_interruption_seconds_total", "counter",
+    "Time from interruptions until the first step after them, told where the run went on.",
+    _RUN, TRAINING, "seconds", "experimental",
+)  # fmt: skip
 TRAIN_RECORDS_REFUSED_TOTAL = Metric(
     "train_records_refused_total", "counter",
     "Records about runs that were not kept: nonsense, or beyond a limit.",
@@ -1815,6 +2036,34 @@ NCCL_BUS_BANDWIDTH_BYTES_PER_SECOND = Metric(
     "nccl_bus_bandwidth_bytes_per_second", "gauge",
     "Bus bandwidth of the last hundred operations, weighted by their time.",
     _OPERATION, NCCL, "", "experimental",
+)  # fmt: skip
+NCCL_COMMUNICATOR_INFO = Metric(
+    "nccl_communicator_info", "info",
+    "Ranks and nodes of the communicator that nccl_bus_bandwidth_bytes_per_second is of, from 16"
+    " MiB on. Absent where operations of several kinds of communicators are in it.",
+    (*_OPERATION, "ranks", "nodes"), NCCL, stability="experimental",
+)  # fmt: skip
+NCCL_WAIT_SECONDS_TOTAL = Metric(
+    "nccl_wait_seconds_total", "counter",
+    "Time in collectives in which the rank waited for others: by how much each took longer than on"
+    " the rank that came last. Of collectives that several ranks' dumps tell of; a lower bound"
+    " where ranks are missing.",
+    _RANK, NCCL, "seconds", "experimental",
+)  # fmt: skip
+NCCL_TRANSFER_SECONDS_TOTAL = Metric(
+    "nccl_transfer_seconds_total", "counter",
+    "The rest of the time of those collectives: all ranks were there.",
+    _RANK, NCCL, "seconds", "experimental",
+)  # fmt: skip
+NCCL_MATCHED_OPERATIONS_TOTAL = Metric(
+    "nccl_matched_operations_total", "counter",
+    "Those collectives: such as the dumps of several ranks tell of.",
+    _RANK, NCCL, stability="experimental",
+)  # fmt: skip
+NCCL_COLLNET_LOGGED = Metric(
+    "nccl_collnet_logged", "gauge",
+    "What NCCL's log says of SHARP: 1 in use, 0 not in use. Absent while it says neither.",
+    _RUN, NCCL, stability="experimental",
 )  # fmt: skip
 NCCL_SMALL_MESSAGE_RATIO = Metric(
     "nccl_small_message_ratio", "gauge",
@@ -2031,6 +2280,69 @@ SPOT_INSTANCE_INFO = Metric(
     " lifecycle (on_demand, spot, reserved; empty: not known), type and zone.",
     ("provider", "lifecycle", "instance_type", "zone"), SPOT, stability="experimental",
 )  # fmt: skip
+_CLOUD = ("provider",)
+SPOT_NOTICE_SUPPORTED = Metric(
+    "spot_notice_supported", "gauge",
+    "1 if the provider's metadata service announces interruptions; 0: it documents nothing of the"
+    " kind (oci).",
+    _CLOUD, SPOT, stability="experimental",
+)  # fmt: skip
+SPOT_INTERRUPTION_NOTICE = Metric(
+    "spot_interruption_notice", "gauge",
+    "1 from when the cloud announces that it takes this node away until the node is gone, 0 while"
+    " it has just said that nothing is announced; absent while that is not known.",
+    _CLOUD, SPOT, stability="experimental",
+)  # fmt: skip
+SPOT_INTERRUPTION_DEADLINE_TIMESTAMP_SECONDS = Metric(
+    "spot_interruption_deadline_timestamp_seconds", "gauge",
+    "When the node is taken away, in Unix seconds; action: terminate, stop, hibernate. Absent"
+    " where the cloud gives no time (gcp).",
+    ("provider", "action"), SPOT, "seconds", "experimental",
+)  # fmt: skip
+SPOT_NOTICE_LEAD_SECONDS = Metric(
+    "spot_notice_lead_seconds", "gauge",
+    "From when the present announcement was first seen until its deadline: what a checkpoint has.",
+    _CLOUD, SPOT, "seconds", "experimental",
+)  # fmt: skip
+SPOT_REBALANCE_NOTICE = Metric(
+    "spot_rebalance_notice", "gauge",
+    "1 once the cloud has said that an interruption has become likely (aws), 0 while it has not.",
+    _CLOUD, SPOT, stability="experimental",
+)  # fmt: skip
+SPOT_MAINTENANCE_NOTICE = Metric(
+    "spot_maintenance_notice", "gauge",
+    "1 while work on the node or its host is announced, 0 while none is.",
+    _CLOUD, SPOT, stability="experimental",
+)  # fmt: skip
+SPOT_MAINTENANCE_DEADLINE_TIMESTAMP_SECONDS = Metric(
+    "spot_maintenance_deadline_timestamp_seconds", "gauge",
+    "When the earliest announced work of a kind begins, in Unix seconds; action: reboot, stop,"
+    " retire, maintenance, migrate, terminate, freeze, redeploy.",
+    ("provider", "action"), SPOT, "seconds", "experimental",
+)  # fmt: skip
+SPOT_POLLS_TOTAL = Metric(
+    "spot_polls_total", "counter",
+    "Questions to the metadata service by result: none and notice are answers; unauthorized,"
+    " forbidden, throttled, timeout, token_timeout (a connection, but never a token: the hop"
+    " limit), unreachable, redirected, server_error, malformed are not.",
+    ("provider", "result"), SPOT, stability="experimental",
+)  # fmt: skip
+SPOT_LAST_SUCCESS_TIMESTAMP_SECONDS = Metric(
+    "spot_last_success_timestamp_seconds", "gauge",
+    "When the metadata service last answered a question about announcements, in Unix seconds.",
+    _CLOUD, SPOT, "seconds", "experimental",
+)  # fmt: skip
+SPOT_INTERRUPTIONS_TOTAL = Metric(
+    "spot_interruptions_total", "counter",
+    "Interruptions of this node that were announced; each counts once.",
+    _CLOUD, SPOT, stability="experimental",
+)  # fmt: skip
+COST_INTERRUPTION_DOLLARS_TOTAL = Metric(
+    "cost_interruption_dollars_total", "counter",
+    "What interruptions of a run cost: the time until the first step after them, on all its GPUs,"
+    " at the mean price of this node's. An upper bound where machines that are gone cost nothing.",
+    _RUN, SPOT, "dollars", "experimental",
+)  # fmt: skip
 
 # ---------------------------------------------------------------- diagnosis: what the numbers mean
 # `run` is a training run; empty: the GPUs of the node that no run and no inference server uses.
@@ -2053,7 +2365,8 @@ DIAGNOSIS_CAUSE = Metric(
     "1 for each thing that is seen to be so, 0 where it is seen not to be: data_loading,"
     " exposed_communication, bubble, checkpoint, framework, clock, straggler, memory_bandwidth,"
     " memory_stalled, tensor_active, link_errors, congestion, pcie_errors, pcie_width,"
-    " small_messages.",
+    " nic_distance, small_messages, slow_collectives, late_ranks, sharp_unused, nccl_settings,"
+    " rail_imbalance.",
     ("run", "cause"), DIAGNOSIS, stability="experimental",
 )  # fmt: skip
 DIAGNOSIS_SIGNAL_RATIO = Metric(
@@ -2181,6 +2494,11 @@ FLOPWATCH_STATE_SAVED_TIMESTAMP_SECONDS = Metric(
     "flopwatch_state_saved_timestamp_seconds", "gauge",
     "When that file was last written, in Unix seconds.",
     (), EXPORTER, "seconds", "experimental",
+)  # fmt: skip
+FLOPWATCH_NOTIFICATIONS_TOTAL = Metric(
+    "flopwatch_notifications_total", "counter",
+    "Notices of the cloud that were passed on by receiver and result: sent (taken by it), failed.",
+    ("receiver", "result"), EXPORTER, stability="experimental",
 )  # fmt: skip
 PROCESS_CPU_SECONDS_TOTAL = Metric(
     "process_cpu_seconds_total", "counter", "CPU time of the daemon, user and system.",

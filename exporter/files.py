@@ -73,6 +73,16 @@ class Files:
         except OSError:
             return ""
 
+    def identity(self, path: str) -> int:
+        """Return what tells a file or folder from a later one of the same name; 0 if there is none.
+
+        The kernel numbers what it shows in `/sys` anew when a device is made anew.
+        """
+        try:
+            return os.stat(path).st_ino  # noqa: PTH116
+        except OSError:
+            return 0
+
     def sweep(self) -> None:
         """Give up descriptors whose path now leads to another file or to none.
 

@@ -205,3 +205,16 @@ def test_a_link_is_known_by_its_target(tmp_path: Path) -> None:
     assert files.target(str(tmp_path / "driver")) == "mlx5_core"
     assert not files.target(str(tmp_path / "file"))
     assert not files.target(str(tmp_path / "missing"))
+
+
+def test_a_folder_made_anew_is_told_from_the_former_one(tmp_path: Path) -> None:
+    """A device that comes back under its old name is another; one that is gone has 0."""
+    device = tmp_path / "mlx5_0"
+    device.mkdir()
+    files = Files()
+    first = files.identity(str(device))
+    assert files.identity(str(device)) == first != 0
+    device.rename(tmp_path / "old")  # kept, so that its number is not given again
+    assert files.identity(str(device)) == 0
+    device.mkdir()
+    assert files.identity(str(device)) not in (0, first)

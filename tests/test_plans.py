@@ -13,6 +13,7 @@ import pytest
 
 from exporter import catalogue as c
 from exporter.app import App
+from exporter.clock import SystemClock
 from exporter.config import ConfigError, Settings, parse
 from exporter.discovery import Target
 from exporter.nvml.inventory import gpus_on_bus, has_gpus
@@ -171,8 +172,10 @@ def test_a_gpu_that_appears_later_is_noticed_and_never_given_up(tmp_path: Path) 
         f"root: {root}\n"
         "sources: {host: {enabled: false}, network: {enabled: false}, process: {enabled: false},"
         " nvml: {enabled: false}, derived: {enabled: false}, inference: {enabled: false},"
-        " ranks: {enabled: false}}\n"
+        " ranks: {enabled: false}, topology: {enabled: false},"
+        " nccl_environment: {enabled: false}}\n"
         "diagnosis: {enabled: false}\n"
+        "fabric: {enabled: false}\n"
         "cost: {enabled: false}\n"
         "push: {enabled: false}\n"
     )
@@ -775,3 +778,42 @@ def test_what_was_promised_of_jobs_is_judged_though_nobody_reads_any() -> None:
 
     assert "derive:training" not in names(quiet)
     assert "derive:training" in names(f"{quiet}training_sla: {{job_failure_rate: '< 5%'}}")
+
+
+def test_ports_are_read_as_it_is_stated(tmp_path: Path) -> None:
+    """Raw counters, a device that is left alone, one that ought to be there; each device in a job
+    of its own, whose threads end with the source."""
+    for name in ("mlx5_0", "mlx5_1"):
+        port = tmp_path / "sys/class/infiniband" / name / "ports/1"
+        (port / "hw_counters").mkdir(parents=True)
+        (port / "state").write_text("4: ACTIVE\n")
+        (port / "hw_counters/out_of_sequence").write_text("7\n")
+    text = (
+        f"root: {tmp_path}\nsources: {{network: {{raw: true, exclude_devices: mlx5_1,"
+        " expected_ports: [mlx5_2, '!mlx5_0']}}"
+    )
+    (one,) = [
+        one for one in plan(parse(text, "test"), Estate(SystemClock())) if one.name == "network"
+    ]
+    source = one.make()
+    found = {(s.metric.name, *s.labels): s.value for s in source.read() if isinstance(s, Sample)}
+    source.close()
+    assert found["nic_raw_total", "mlx5_0", "1", "out_of_sequence", "hw_counters"] == 7
+    assert found["nic_expected_up", "mlx5_0", "1", "stated"] == 0
+    assert found["nic_device_missing", "mlx5_2"] == 1
+    assert not any(key[1] == "mlx5_1" for key in found)
+
+
+def test_ports_that_are_read_seldom_have_a_rate_all_the_same() -> None:
+    """A window of half a minute holds one reading of them, which is no rate."""
+    text = "sources: {{network: {{interval: {}}}}}"
+    often, seldom = (
+        next(
+            one.fingerprint
+            for one in plan(parse(text.format(every), "f"), Estate(FakeClock(), gpus=True))
+            if one.name == "derive:fabric"
+        )
+        for every in ("5s", "60s")
+    )
+    assert often.endswith(" 30.0")
+    assert seldom.endswith(" 180.0")

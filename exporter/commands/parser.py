@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from exporter.commands import DEFAULT_URL
+from exporter.commands.fabric_parser import add_fabric_commands
 from exporter.commands.money_parser import add_money_commands
 
 Said = tuple[Sequence[str], int]
@@ -65,6 +66,7 @@ def add_commands(commands: Any, told: Callable[[Handler], Callable[[Any], int]])
     diagnose.add_argument("--run", help="only this one; '' is the GPUs without a run")
     _json(diagnose)
     add_money_commands(commands, told)
+    add_fabric_commands(commands, told)
 
 
 def _url(parser: argparse.ArgumentParser) -> None:

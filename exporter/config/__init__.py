@@ -25,6 +25,11 @@ from pydantic import (
     model_validator,
 )
 
+from exporter.config.fabric import (
+    FabricSettings,
+    NcclEnvironmentSettings,
+    TopologySettings,
+)
 from exporter.config.money import (
     CostSettings,
     HoursSettings,
@@ -40,6 +45,7 @@ from exporter.config.node import (
     NvmlSettings,
     ProcessSettings,
 )
+from exporter.config.notices import NotifySettings, ReceiverSettings, SpotSettings
 from exporter.config.serving import (
     InferenceSettings,
     ServerSettings,
@@ -94,6 +100,7 @@ __all__ = [
     "LogSettings",
     "Precision",
     "ProfilesSettings",
+    "ReceiverSettings",
     "ServerSettings",
     "Settings",
     "TrainingFilesSettings",
@@ -124,11 +131,14 @@ class SourcesSettings(Section):
     host: HostSettings = HostSettings()
     network: NetworkSettings = NetworkSettings()
     process: ProcessSettings = ProcessSettings()
+    topology: TopologySettings = TopologySettings()
     inference: InferenceSettings = InferenceSettings()
     serving: ServingSettings = ServingSettings()
     logs: LogsSettings = LogsSettings()
     profiles: ProfilesSettings = ProfilesSettings()
     nccl: NcclSettings = NcclSettings()
+    spot: SpotSettings = SpotSettings()
+    nccl_environment: NcclEnvironmentSettings = NcclEnvironmentSettings()
     ranks: RanksSettings = RanksSettings()
     opencost: OpenCostSettings = OpenCostSettings()
     training_files: Annotated[tuple[TrainingFilesSettings, ...], BeforeValidator(as_list)] = ()
@@ -181,7 +191,9 @@ class Settings(Section):
     state_interval: Duration = Field(default="60s", ge=1, le=3600)  # type: ignore[assignment]
     push: PushSettings = PushSettings()
     sources: SourcesSettings = SourcesSettings()
+    notify: NotifySettings = NotifySettings()
     diagnosis: DiagnosisSettings = DiagnosisSettings()
+    fabric: FabricSettings = FabricSettings()
     training: TrainingSettings = TrainingSettings()
     cost: CostSettings = CostSettings()
     accelerators: Annotated[tuple[AcceleratorSettings, ...], BeforeValidator(as_list)] = ()
@@ -374,6 +386,8 @@ _ENTRIES: dict[str, type[Section]] = {
     "runs": TrainingRunSettings,
     "training_files": TrainingFilesSettings,
     "training_pages": TrainingPageSettings,
+    "alertmanagers": ReceiverSettings,
+    "webhooks": ReceiverSettings,
     "hours": HoursSettings,
 }
 """What the entries of a list are, by its key."""

@@ -3,14 +3,37 @@
 from __future__ import annotations
 
 import re
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import (
+    AfterValidator,
+    BeforeValidator,
     Field,
     field_validator,
 )
 
-from exporter.config.values import Detected, Duration, PathText, Section, Timed, page_url
+from exporter.config.values import (
+    Detected,
+    Duration,
+    PathText,
+    Section,
+    Timed,
+    as_list,
+    page_url,
+    shown,
+)
+
+
+def _port_pattern(value: str) -> str:
+    if re.fullmatch(r"!?[^/!\s]{1,64}(/[^/\s]{1,16})?", value) is None:
+        raise ValueError(
+            f"a port such as mlx5_0, mlx5_*/1 or !mlx5_9 is wanted, not {shown(value)}"
+        )
+    return value
+
+
+PortPattern = Annotated[str, AfterValidator(_port_pattern)]
+"""A device or `device/port`, in which `*`, `?` and `[...]` may be used; `!` before it denies it."""
 
 
 class HostSettings(Timed):
@@ -21,8 +44,11 @@ class NetworkSettings(Timed):
     """InfiniBand, RoCE and Ethernet ports."""
 
     exclude_interfaces: str | None = None
+    exclude_devices: str | None = None
+    raw: bool = False
+    expected_ports: Annotated[tuple[PortPattern, ...], BeforeValidator(as_list)] = ()
 
-    @field_validator("exclude_interfaces")
+    @field_validator("exclude_interfaces", "exclude_devices")
     @classmethod
     def _compiles(cls, value: str | None) -> str | None:
         if value is not None:

@@ -62,7 +62,13 @@ class DiagnosisThresholds(Section):
     memory_stalled: Share = 0.05
     framework: Share = 0.15
     small_messages: Share = 0.50
+    bus_bandwidth: Share = 0.50
+    collective_waiting: Share = 0.30
+    sharp_unused: Share = 0.50
+    nccl_settings: Share = 0.50
+    rail_imbalance: Share = 0.30
     pcie_width: Share = 0.99
+    far_nics: Share = 0.01
     link_error_rate: EventRate = 0.01
     congestion_rate: EventRate = 100.0
     pcie_error_rate: EventRate = 0.1

@@ -390,6 +390,8 @@ class Interface(NamedTuple):
 
 RAILS = tuple(f"mlx5_{n}" for n in range(8))
 _SLOW, _WEAK = 5, 3
+MISPLACED = RAILS[6]
+"""The NIC that is in the wrong slot, unless all is sound (`pci`): its GPU has none of its own."""
 # A sharded model: two gathers and one scatter of bf16 weights in each step, for each rail.
 _VOLUME = 3 * 2 * 13_000_000_000 // 2
 _SAVED = 700e6

@@ -24,6 +24,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 
@@ -106,6 +107,8 @@ class Stage(NamedTuple):
     checkpoint_steps: int = 0
     checkpoint: float = 4.0
     peak_memory: float = 71.4e9
+    nccl: Mapping[str, str] = MappingProxyType({})
+    """What the job has set NCCL to."""
 
     @property
     def batch(self) -> int:
@@ -129,7 +132,8 @@ class Faults(NamedTuple):
 
     `data` is waiting for the loader, `late` waiting in the collective for ranks of other nodes,
     `clock` a cap in megahertz on the job's GPUs, `straggler` one of the node's ranks, the work of
-    which takes `slower` times as long. A checkpoint is written each `checkpoint_steps`.
+    which takes `slower` times as long. A checkpoint is written each `checkpoint_steps`. `notice`
+    seconds after its beginning the cloud announces that it takes the node away.
     """
 
     data: float = 0.0
@@ -138,6 +142,7 @@ class Faults(NamedTuple):
     straggler: int | None = None
     slower: float = 1.2
     checkpoint_steps: int | None = None
+    notice: float | None = None
 
 
 class Scenario(NamedTuple):
@@ -357,6 +362,8 @@ _FLOPS_70B = 6.0 * (
 MIXED = Stage(
     "llama2-13b", "Llama-2-13b", LLAMA_13B, 64, 64, 1, 1, 2048, 4, 2, "bf16", _FLOPS_13B,
     data=0.05, framework=0.12, matmul=1.6, memory=1.27, checkpoint_steps=50,
+    # Without `=` it is a prefix: the bond of the management network is one of them as well.
+    nccl={"NCCL_DEBUG": "WARN", "NCCL_IB_HCA": "mlx5", "NCCL_SHARP_ENABLE": "1"},
 )  # fmt: skip
 
 
@@ -440,6 +447,7 @@ SCENARIOS: Mapping[str, Scenario] = {
     "clock-cap": _DEFAULT._replace(faults=Faults(clock=1005)),
     "straggler": _DEFAULT._replace(faults=Faults(straggler=1, slower=1.4)),
     "checkpoints": _DEFAULT._replace(faults=Faults(checkpoint_steps=5)),
+    "spot-notice": _DEFAULT._replace(faults=Faults(notice=60.0)),
     "case-study": Scenario(
         _course(tuple(CASE_STUDY.values())), tuple(range(8)), sound=True, watts=700.0
     ),

@@ -139,6 +139,7 @@ def _facts(stage: Stage, scenario: Scenario) -> dict[str, Any]:
         "virtual_stages": 1, "schedule": "1f1b" if stage.pipeline_parallel > 1 else None,
         "precision": stage.precision, "recompute": "none",
         "local_ranks": {str(rank): gpu for rank, gpu in enumerate(scenario.gpus)},
+        "nccl": dict(stage.nccl) or None,
     }  # fmt: skip
 
 

@@ -20,7 +20,9 @@ class Operation(NamedTuple):
     """A collective or a transfer, on one rank of one communicator.
 
     `size` is bytes, `seconds` its time, `bandwidth` bus bandwidth in bytes per second, `wall` when
-    it was written down (Unix seconds). `process` tells the writers apart.
+    it was written down (Unix seconds). `process` tells the writers apart. All ranks of a
+    communicator give one collective the same `sequence`; `timing` is whose clock took the time
+    (kernel_gpu, kernel_cpu, collective_cpu).
     """
 
     name: str
@@ -34,6 +36,8 @@ class Operation(NamedTuple):
     bandwidth: float | None
     wall: float
     transfer: bool
+    sequence: int | None = None
+    timing: str = ""
 
 
 def is_dump(first: bytes) -> bool:
@@ -85,6 +89,8 @@ def _operation(
         bandwidth=None if bandwidth is None else _number(told, f"{prefix}_busbw_gbs") * 1e9,
         wall=_number(metadata, "dump_timestamp_us") / 1e6,
         transfer=prefix == "p2p",
+        sequence=int(_number(told, f"{prefix}_sn")) if f"{prefix}_sn" in told else None,
+        timing=f"{told.get(f'{prefix}_timing_source', '')}"[:_LONGEST],
     )
 
 

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, get_args
 
+from exporter.formats import nccl_settings
 from exporter.samples import Malformed
 from exporter.training.reception import Refused
 from exporter.training.records import Facts, Moment, MomentKind, Record, Step
@@ -253,6 +254,10 @@ def _ranks(value: object) -> dict[int, int]:
     return ranks
 
 
+def _nccl(value: object) -> dict[str, str]:
+    return nccl_settings.from_mapping(_mapping(value))
+
+
 def _mapping(value: object) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError("an object is wanted")  # noqa: TRY004 - one error for all refusals
@@ -279,6 +284,7 @@ _FACTS: _Fields = {
     "recompute": _one_of("none", "selective", "full"), "trainable": _one_of("all", "adapters"),
     "adapter_parameters": _number,
     "first_trainable": _whole, "local_ranks": _ranks, "submitted": _wall, "last_step": _whole,
+    "nccl": _nccl,
 }  # fmt: skip
 _MOMENT: _Fields = {
     "run": _text, "moment": _one_of(*get_args(MomentKind)), "wall": _wall, "rank": _whole,

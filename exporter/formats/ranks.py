@@ -8,6 +8,7 @@ Slurm counts is a launcher, no rank.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
 from typing import Literal, NamedTuple
 
 from exporter.formats.podlog import job_of
@@ -62,6 +63,19 @@ def rank_of(environment: bytes) -> RankProcess | None:
             _gpu(about, local), bool(devices) and devices != "-1",
         )  # fmt: skip
     return None
+
+
+def run_of(about: RankProcess, names: Mapping[str, str]) -> str | None:
+    """Return the name of a process's run; `names` are patterns of hints, and what they stand for.
+
+    A name that was given outright goes first, then the first pattern that fits, then a hint.
+    """
+    if about.run is not None:
+        return about.run
+    for pattern, name in names.items():
+        if any(fnmatchcase(hint, pattern) for hint in about.hints or ("",)):
+            return name
+    return about.hints[0] if about.hints else None
 
 
 def _variables(environment: bytes) -> dict[str, str]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from exporter import catalogue as c
 from exporter.config import ConfigError, Settings
-from exporter.plans.estate import STATE_DEADLINE, Estate, Plan, Planner, Roster
+from exporter.plans.estate import STATE_DEADLINE, Estate, Plan, Planner, Roster, remembering
 from exporter.plans.fabric import fabric_plans
 from exporter.plans.gpus import gpu_plans
 from exporter.plans.money import money_plans
@@ -24,11 +24,18 @@ from exporter.sinks.statefile import OLDEST, StateFile, this_boot
 from exporter.sources.host import HostSource
 from exporter.sources.network import NetworkSource
 from exporter.sources.process import ProcessSource
+from exporter.workers import Crew
 
 __all__ = ["Estate", "Plan", "Planner", "Roster", "build", "plan"]
 
 _STATE_LOOK = 5.0
 """How often it is looked whether there is news to write, in seconds."""
+
+_LOOK_AGAIN, _ASK_AGAIN = 60.0, 3600.0
+"""Seconds after which ports are looked for again, and refused counters are asked for again."""
+
+_OF_DEADLINE = 0.8
+"""The part of a deadline after which a device that hangs is left behind."""
 
 
 def plan(settings: Settings, estate: Estate) -> list[Plan]:
@@ -51,14 +58,8 @@ def _plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
             "host", c.HOST, Schedule(host.interval, host.deadline, host.max_series),
             f"{shared} {host!r}", lambda: HostSource(root),
         )  # fmt: skip
-    if (network := sources.network).enabled:
-        extra: dict[str, Any] = {}
-        if network.exclude_interfaces is not None:
-            extra["exclude"] = re.compile(network.exclude_interfaces)
-        yield Plan(
-            "network", c.NIC, Schedule(network.interval, network.deadline, network.max_series),
-            f"{shared} {network!r}", lambda: NetworkSource(root, **extra),
-        )  # fmt: skip
+    if sources.network.enabled:
+        yield _network_plan(settings, estate)
     if (process := sources.process).enabled:
         yield Plan(
             "process", c.EXPORTER,
@@ -74,6 +75,27 @@ def _plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
     yield from training_plans(settings, estate)
     yield from fabric_plans(settings, estate)
     yield from money_plans(settings, estate)
+
+
+def _network_plan(settings: Settings, estate: Estate) -> Plan:
+    network = settings.sources.network
+    extra: dict[str, Any] = remembering(settings, estate)
+    extra.pop("keep_every", None)
+    if network.exclude_interfaces is not None:
+        extra["exclude"] = re.compile(network.exclude_interfaces)
+    if network.exclude_devices is not None:
+        extra["exclude_devices"] = re.compile(network.exclude_devices)
+    return Plan(
+        "network", c.NIC, Schedule(network.interval, network.deadline, network.max_series),
+        f"{settings.root} {network!r}",
+        lambda: NetworkSource(
+            Path(settings.root), raw=network.raw, expected=network.expected_ports,
+            crew=Crew(estate.clock), seconds=network.deadline * _OF_DEADLINE,
+            relist=max(2, round(_LOOK_AGAIN / network.interval)),
+            backoff=max(2, round(_ASK_AGAIN / network.interval)),
+            boot=this_boot(), clock=estate.clock, **extra,
+        ),
+    )  # fmt: skip
 
 
 def _forget(estate: Estate) -> None:

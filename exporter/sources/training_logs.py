@@ -9,6 +9,7 @@ other; `train_log_lag_bytes` tells what has not been read yet.
     train_log_lag_bytes{run="llama"} 0
     train_log_skipped_bytes_total{run="llama"} 0
     train_log_files 3
+    train_collnet_logged{run="llama"} 1
     train_extreme_rank_step_seconds{run="llama",rank="8",extreme="fastest"} 3.45308
 """
 
@@ -24,6 +25,7 @@ from typing import Any, NamedTuple, Protocol
 
 from exporter import catalogue as c
 from exporter.clock import Clock
+from exporter.formats.nccl_log import Log as NcclLog
 from exporter.formats.podlog import job_of, pod_of
 from exporter.formats.trainlog import Course, Flaw, LogParser, LogStream
 from exporter.samples import Drop, Fault, Malformed, Remembered, Sample, SourceError
@@ -117,6 +119,7 @@ class _Followed:
     unnumbered: bool = False
     lines: int = 0
     folder: str = ""
+    nccl: NcclLog = field(default_factory=NcclLog)
 
 
 class TrainingLogsSource:
@@ -324,7 +327,9 @@ class TrainingLogsSource:
         one.catching_up = True
         if tail.offset and not old:
             before = LogParser(one.run, family=watched.family)
-            LogStream(before, family=watched.family).feed(tail.head(min(HEAD, tail.offset)) + b"\n")
+            head = tail.head(min(HEAD, tail.offset)) + b"\n"
+            LogStream(before, family=watched.family).feed(head)
+            one.nccl.feed(head)
             one.stream.parser.facts = before.facts
         one.stream.restart(tail.offset, aligned=tail.begins_line())
 
@@ -371,11 +376,13 @@ class TrainingLogsSource:
             if tail.turned:
                 records += stream.rest()
                 stream.restart()
+                one.nccl.restart()
                 one.catching_up = False
             if not data:
                 break
             taken += len(data)
             records += stream.feed(data)
+            one.nccl.feed(data)
         if taken:
             one.changed = now
         else:
@@ -391,6 +398,7 @@ class TrainingLogsSource:
         missed = to - one.tail.offset
         one.tail.offset = to
         one.stream.restart(to, aligned=one.tail.begins_line())
+        one.nccl.restart()
         self._runs[one.run].skipped += missed
         self._items.append(Fault(
             one.tail.path, "io", f"too far behind: {missed} bytes before byte {to} are passed over"
@@ -509,6 +517,17 @@ class TrainingLogsSource:
             yield c.TRAIN_LOG_SKIPPED_BYTES_TOTAL(run.skipped, name)
             yield c.TRAIN_LOG_LAG_BYTES(behind.get(name, 0), name)
         yield c.TRAIN_LOG_FILES(len(self._files))
+        yield from self._sharp(shown)
+
+    def _sharp(self, shown: Iterable[str]) -> Iterator[Sample]:
+        """Yield what NCCL says of SHARP in the logs of each run: one that has it is enough."""
+        found: dict[str, bool] = {}
+        for one in self._files.values():
+            if one.nccl.sharp is not None and one.run:
+                found[one.run] = found.get(one.run, False) or one.nccl.sharp
+        for name in shown:
+            if name in found:
+                yield c.TRAIN_COLLNET_LOGGED(int(found[name]), name)
 
 
 def run_of(path: str, template: str | None = None) -> str:

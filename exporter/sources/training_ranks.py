@@ -11,13 +11,12 @@ over, for most processes of a machine are none of ours.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from fnmatch import fnmatchcase
 from typing import NamedTuple, Protocol
 
 from exporter import catalogue as c
 from exporter.clock import Clock
 from exporter.discovery import Machine
-from exporter.formats.ranks import RankProcess, rank_of
+from exporter.formats.ranks import RankProcess, rank_of, run_of
 from exporter.samples import Fault, Sample, View
 from exporter.training.records import Facts
 
@@ -117,7 +116,7 @@ class TrainingRanksSource:
         }
         for pid in pids - self._known:
             about = rank_of(self._machine.environment(pid))
-            run = None if about is None else self._run(about)
+            run = None if about is None else run_of(about, self._names)
             process = None if run is None else self._machine.process(pid)
             if about is not None and run is not None and process is not None:
                 self._seen[pid] = _Seen(process.start, about, run)
@@ -126,14 +125,6 @@ class TrainingRanksSource:
     def _still(self, pid: int, seen: _Seen) -> bool:
         process = self._machine.process(pid)
         return process is not None and process.start == seen.start
-
-    def _run(self, about: RankProcess) -> str | None:
-        if about.run is not None:
-            return about.run
-        for pattern, name in self._names.items():
-            if any(fnmatchcase(hint, pattern) for hint in about.hints or ("",)):
-                return name
-        return about.hints[0] if about.hints else None
 
     def _by_run(self, gpus: Mapping[int, set[int]]) -> dict[str, dict[int, _Seen]]:
         """Return the rank processes of each run.

@@ -78,7 +78,8 @@ class Facts:
     tokens, `global_batch` in samples for each step, `micro_batches` for each step and pipeline.
     `recompute` is "none", "selective" or "full".
     `local_ranks` maps a rank on this node to its GPU's index. `document_length` is the mean length
-    that attention sees in packed batches: the sum of squares over the sum.
+    that attention sees in packed batches: the sum of squares over the sum. `nccl` are the settings
+    of NCCL that are looked at, as `formats/nccl_settings.py` keeps them.
     """
 
     run: str
@@ -109,17 +110,21 @@ class Facts:
     local_ranks: Mapping[int, int] | None = None
     submitted: float | None = None
     last_step: int | None = None
+    nccl: Mapping[str, str] | None = None
 
 
 MomentKind = Literal[
     "submitted", "started", "first_step", "checkpoint_saved", "checkpoint_loaded", "failed",
-    "recovered", "ended",
+    "interrupted", "recovered", "ended",
 ]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
     """Something that happened to a run at `wall` (Unix seconds).
+
+    `interrupted` is an end that the job knew beforehand (its machine is taken away): it has saved
+    what it had, and is to go on elsewhere.
 
     `seconds` is how long it held the job up, where that was told: for a checkpoint the time for
     which the loop stood still, not the writing behind its back.

@@ -140,6 +140,9 @@ def test_a_shorter_text_leaves_nothing_of_the_longer_one(tmp_path: Path) -> None
     assert values[c.NIC_UP, "mlx5_3", "1"] == 0
     assert (c.NIC_LINK_RATE_BYTES_PER_SECOND, "mlx5_3", "1") not in values
     assert values[c.NIC_ERRORS_TOTAL, "mlx5_3", "1", "link_downed"] == 1
+    assert values[c.NIC_PORT_PHYSICAL_STATE, "mlx5_3", "1"] == 2  # polling: no other end
+    # never seen up by this source, but the seven others of its kind are
+    assert values[c.NIC_EXPECTED_UP, "mlx5_3", "1", "peers"] == 1
 
 
 def test_only_what_changed_is_written(tmp_path: Path) -> None:

@@ -325,6 +325,20 @@ def test_counters_of_the_node_become_rates() -> None:
     ] == [1, 1, 1, 1, 0]
 
 
+def test_a_gpu_whose_nic_is_too_far_is_told() -> None:
+    """The share of the run's GPUs; where it is not known of one of them, nothing is said."""
+    lab = Lab()
+    both = [*gpu(0, 0.8, moment=lab.now), *gpu(1, 0.8, moment=lab.now), *of_run()]
+    near, far = c.TOPOLOGY_GPU_NIC_OK(1, "0", "GPU-0"), c.TOPOLOGY_GPU_NIC_OK(0, "1", "GPU-1")
+    lab.show([*both, near])
+    assert ("diagnosis_signal_ratio", RUN, "far_nics") not in lab.found
+    lab.show([*both, near, far])
+    assert lab.found["diagnosis_signal_ratio", RUN, "far_nics"] == 0.5
+    for _ in range(8):
+        lab.show([*both, near, far])
+    assert lab.cause("nic_distance") == 1
+
+
 def test_a_counter_that_was_set_back_is_no_negative_rate() -> None:
     """A driver reload: what came before is left out."""
     lab = Lab()

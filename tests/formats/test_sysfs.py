@@ -135,3 +135,67 @@ def test_an_absurd_number_alone_is_no_reading(digits: bytes) -> None:
     assert sysfs.state(digits + b": ACTIVE") is None
     assert sysfs.rate(digits + b" Gb/sec (4X NDR)") is None
     assert sysfs.speed(digits) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (b"32.0 GT/s PCIe\n", 32e9),
+        (b"2.5 GT/s\n", 2.5e9),  # kernels before 5.6
+        (b"Unknown speed\n", None),
+        (b"Unknown\n", None),
+        (b"", None),
+        (b"\xff", None),
+    ],
+)
+def test_the_speed_of_a_pcie_link(text: bytes, value: float | None) -> None:
+    assert sysfs.transfers(text) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [(b"16\n", 16), (b"1\n", 1), (b"0\n", None), (b"255\n", None), (b"63\n", None), (b"", None)],
+)
+def test_the_lanes_of_a_pcie_link(text: bytes, value: int | None) -> None:
+    """0 and 255 are those of a link that is down, 63 of none."""
+    assert sysfs.lanes(text) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [(b"0x1003\n", 0x1003), (b"0x0", 0), (b"1003", None), (b"0x", None), (b"0x" + b"f" * 17, None)],
+)
+def test_a_hexadecimal_number(text: bytes, value: int | None) -> None:
+    """Flags of an interface; anything else is not known."""
+    assert sysfs.hexadecimal(text) == value
+
+
+def test_the_interfaces_of_default_routes() -> None:
+    """Both families; a route to a network, and one that refuses, lead nowhere."""
+    head = b"Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\n"
+    rows = (
+        b"bond0\t00000000\t0100A8C0\t0003\t0\t0\t100\t00000000\t0\t0\t0\n"
+        b"ens9\t0000A8C0\t00000000\t0001\t0\t0\t100\t00FFFFFF\t0\t0\t0\nodd\n"
+    )
+    assert sysfs.default_routes(head + rows) == {"bond0"}
+    assert sysfs.default_routes(b"") == frozenset()
+    zeros = b"0" * 32
+    v6 = b"\n".join(
+        (
+            zeros
+            + b" 00 "
+            + zeros
+            + b" 00 "
+            + zeros
+            + b" 00000400 00000001 00000000 00000003 eth0",
+            zeros + b" 00 " + zeros + b" 00 " + zeros + b" ffffffff 00000001 00000000 00200200 lo",
+            b"fe80" + b"0" * 28 + b" 40 " + zeros + b" 00 " + zeros + b" 100 1 0 00000001 eth1",
+        )
+    )
+    assert sysfs.default_routes_v6(v6) == {"eth0"}
+
+
+def test_the_names_in_a_table_of_interfaces() -> None:
+    """Two lines of head, then one for each."""
+    text = b"Inter-| Receive\n face |bytes\n    lo: 1 2\neth0.7:12 3\nodd\n"
+    assert sysfs.interface_names(text) == {"lo", "eth0.7"}

@@ -598,3 +598,49 @@ def test_logs_of_one_name_whose_run_is_stated_are_no_fault(run: str, tmp_path: P
     lab.read()
     assert not lab.faults
     assert lab.runs == ({"a", "b"} if run == "{folder}" else {"one"})
+
+
+NCCL = (
+    "node1:41:60 [0] NCCL INFO comm 0x64 rank 0 nRanks 32 nNodes 4 localRanks 8 localRank 0 MNNVL"
+    " 0\n"
+    "node1:41:60 [0] NCCL INFO AllReduce: 268435456 Bytes -> Algo {} proto SIMPLE"
+    " channel{{Lo..Hi}}={{0..23}} comm 0x64\n"
+)
+
+
+@pytest.mark.parametrize(("algorithm", "said"), [("COLLNET_DIRECT", 1), ("RING", 0)])
+@pytest.mark.parametrize("prefix", ["", "2026-11-30T08:00:00.123456789Z stderr F ", "[rank0]: "])
+def test_what_nccl_says_of_sharp_in_a_job_s_log_is_told(
+    lab: Lab, algorithm: str, said: int, prefix: str
+) -> None:
+    """Among the steps, as most people have it; in pieces, as it is written."""
+    lab.start()
+    lab.read()
+    lines = NCCL.format(algorithm).splitlines()
+    text = titan(1) + "".join(f"{prefix}{line}\n" for line in lines) + titan(2)
+    lab.write("job.log", text[:-250])
+    lab.read()
+    assert lab.value("train_collnet_logged", "job") is None
+    lab.write("job.log", text[-250:])
+    lab.read()
+    assert lab.value("train_collnet_logged", "job") == said
+    assert lab.faults == []
+
+
+def test_of_a_log_that_was_there_before_the_beginning_tells_of_communicators(lab: Lab) -> None:
+    """NCCL says them once, when the job starts."""
+    first, choice = NCCL.format("RING").splitlines(keepends=True)
+    lab.write("job.log", first + titan(1) * 20_000)
+    lab.start()
+    lab.read()
+    lab.write("job.log", choice)
+    lab.read()
+    assert lab.value("train_collnet_logged", "job") == 0
+
+
+def test_a_log_without_nccl_says_nothing_of_sharp(lab: Lab) -> None:
+    lab.start()
+    lab.read()
+    lab.write("job.log", titan(1))
+    lab.read()
+    assert lab.value("train_collnet_logged", "job") is None

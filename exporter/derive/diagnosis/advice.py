@@ -149,10 +149,41 @@ ADVICE: Mapping[str, Advice] = {
         "a GPU has fewer PCIe lanes than it could have", (_TOPOLOGY, "lspci -vv | grep LnkSta"),
         "reseat the card; check slot and bifurcation in the firmware",
     ),
+    "nic_distance": Advice(
+        "a GPU's nearest NIC is farther than it could be: what it sends to other nodes goes over"
+        " the CPU, or over the other socket",
+        ("flopwatch topology", _TOPOLOGY, _NCCL_LOG),
+        "put the NIC into the slot beside its GPU; until then leave it out of NCCL_IB_HCA",
+    ),
     "small_messages": Advice(
         "most collectives are small: their latency counts, not the bandwidth",
         (_NCCL_SMALL,),
         "larger buckets, gradient accumulation, fused collectives",
+    ),
+    "slow_collectives": Advice(
+        "large collectives reach less than half of what the links allow",
+        (_NCCL_TEST, _TOPOLOGY, "nccl_wait_seconds_total and nic_rail_traffic_ratio of this node"),
+        "see first whether ranks are late; then links, rails, GPUDirect, PCIe width and ACS",
+    ),
+    "late_ranks": Advice(
+        "collectives wait for ranks that come late: time that no faster network would save",
+        ("nccl_wait_seconds_total by rank: the one that waits least is the late one", _NSYS),
+        "that rank's node: its clocks, its data, its batch; even pipeline stages and experts",
+    ),
+    "sharp_unused": Advice(
+        "the job asked for SHARP and the network does not add up",
+        (_NCCL_LOG, "sharp_hello, and the log of sharp_am where the subnet manager runs"),
+        "sharp_am on the subnet manager, the SHARP plug-in in the image, trees that are free",
+    ),
+    "nccl_settings": Advice(
+        "a setting of NCCL takes transports or rails away, or logs each call",
+        ("nccl_environment_problem of {run}", _NCCL_LOG),
+        "remove the setting: docs/fabric.md says of each kind what helps",
+    ),
+    "rail_imbalance": Advice(
+        "one rail carries much less than the others, and rings wait for it",
+        ("nic_rail_traffic_ratio by rail", _LINK, _TOPOLOGY),
+        "NCCL_IB_HCA, the port's link and rate, GPU and NIC affinity, ECMP at the switch",
     ),
 }  # fmt: skip
 """By the name of a row's bottleneck, or of a cause."""
@@ -181,17 +212,18 @@ PROBLEMS: tuple[Problem, ...] = (
     ),
     Problem(
         "bad PCIe topology", "less bandwidth between GPU and NIC than expected",
-        "nvidia-smi topo -m; gpu_pcie_link_lanes here", "put the NIC into a PCIe slot of the GPU's"
-        " NUMA node", ("pcie_width", "pcie_errors"),
+        "nvidia-smi topo -m; topology_gpu_nic_ok, topology_pcie_link_degraded and"
+        " gpu_pcie_link_lanes here", "put the NIC into a PCIe slot of the GPU's NUMA node",
+        ("nic_distance", "pcie_width", "pcie_errors"),
     ),
     Problem(
-        "SHARP is not in effect", "slow all-reduce", "NCCL_DEBUG=INFO says whether CollNet is used",
-        "switch SHARP on in the subnet manager, and NCCL_COLLNET_ENABLE=1", (),
+        "SHARP is not in effect", "slow all-reduce", "NCCL_DEBUG=INFO; nccl_collnet_active here",
+        "switch SHARP on in the subnet manager, and NCCL_COLLNET_ENABLE=1", ("sharp_unused",),
     ),
     Problem(
         "slow node (straggler)", "all-reduce is slow as a whole",
-        "NCCL ranges in Nsight; train_straggler_score here", "isolate the node, look at its NIC"
-        " and NVLink", ("straggler",),
+        "NCCL ranges in Nsight; train_straggler_score, nccl_wait_seconds_total here",
+        "isolate the node, look at its NIC and NVLink", ("straggler", "late_ranks"),
     ),
     Problem(
         "overhead of small messages", "many small all-reduces are slow", "nccl-tests by size",

@@ -8,11 +8,13 @@ not hold is no signal.
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from exporter import catalogue as c
 from exporter.derive.derivation import Reading, readings
+from exporter.derive.fabric.environment import SERIOUS
 from exporter.derive.memory import Memory
 from exporter.samples import Metric, View
 
@@ -35,17 +37,19 @@ GPU_INPUTS: tuple[Metric, ...] = (
     c.GPU_BUSY_SECONDS_TOTAL, c.GPU_UTILIZATION_RATIO, c.GPU_MEMORY_USED_BYTES,
     c.GPU_MEMORY_TOTAL_BYTES, c.GPU_DRAM_ACTIVE_RATIO, c.GPU_TENSOR_ACTIVE_RATIO,
     c.GPU_THROTTLED_SECONDS_TOTAL, c.GPU_PCIE_REPLAYS_TOTAL, c.GPU_PCIE_LINK_LANES,
-    c.GPU_PCIE_LINK_LANES_MAX,
+    c.GPU_PCIE_LINK_LANES_MAX, c.TOPOLOGY_GPU_NIC_OK,
 )  # fmt: skip
 NODE_INPUTS: tuple[Metric, ...] = (
     c.HOST_PRESSURE_STALLED_SECONDS_TOTAL, c.NIC_ERRORS_TOTAL, c.NIC_CONGESTION_NOTICES_TOTAL,
-    c.NIC_ECN_MARKED_PACKETS_TOTAL,
+    c.NIC_ECN_MARKED_PACKETS_TOTAL, c.NIC_RAIL_IMBALANCE_RATIO,
 )  # fmt: skip
 RUN_INPUTS: tuple[Metric, ...] = (
     c.TRAIN_RUN_GPU, c.TRAIN_RANK_STEP_SECONDS, c.TRAIN_COMMUNICATION_RATIO,
     c.TRAIN_DATA_LOADING_RATIO, c.TRAIN_PIPELINE_BUBBLE_RATIO, c.TRAIN_MFU_LOSS_RATIO,
     c.TRAIN_STEP_SKEW_RATIO, c.TRAIN_HBM_BANDWIDTH_UTILIZATION_RATIO,
     c.TRAIN_CHECKPOINT_SECONDS_TOTAL, c.TRAIN_STALLED, c.NCCL_SMALL_MESSAGE_RATIO,
+    c.NCCL_BUS_BANDWIDTH_RATIO, c.NCCL_WAIT_SECONDS_TOTAL, c.NCCL_TRANSFER_SECONDS_TOTAL,
+    c.NCCL_ENVIRONMENT_PROBLEM,
 )  # fmt: skip
 INPUTS = (*GPU_INPUTS, *NODE_INPUTS, *RUN_INPUTS, c.LLM_SERVER_GPU)
 """All that is read from the board."""
@@ -182,11 +186,15 @@ _OF_GPUS: tuple[
     ("pcie_error_rate", c.GPU_PCIE_REPLAYS_TOTAL, _rate),
     ("lanes", c.GPU_PCIE_LINK_LANES, _now),
     ("lanes_max", c.GPU_PCIE_LINK_LANES_MAX, _now),
+    ("near_nic", c.TOPOLOGY_GPU_NIC_OK, _now),
 )
 
 
 def _together(gpus: list[dict[str, float]]) -> dict[str, float]:
-    """Return the signals of several GPUs: means of activity, the worst of what goes wrong."""
+    """Return the signals of several GPUs: means of activity, the worst of what goes wrong.
+
+    Of how many the NIC is too far is a share of all: it must be known of each.
+    """
     told = {
         "gpu_utilization": _average(
             gpu.get("busy", gpu.get("gauge_utilization", math.nan)) for gpu in gpus
@@ -196,6 +204,7 @@ def _together(gpus: list[dict[str, float]]) -> dict[str, float]:
         "tensor_active": _average(gpu.get("tensor_active", math.nan) for gpu in gpus),
         "throttled": _worst(max, (gpu.get("throttled", math.nan) for gpu in gpus)),
         "pcie_error_rate": _worst(max, (gpu.get("pcie_error_rate", math.nan) for gpu in gpus)),
+        "far_nics": _average(1 - gpu.get("near_nic", math.nan) for gpu in gpus),
         "pcie_width": _worst(min, (_share(gpu, "lanes", "lanes_max") for gpu in gpus)),
     }
     shares = {name: value for name, value in told.items() if value is not None}
@@ -248,6 +257,8 @@ def _node(view: View, window: Window) -> Iterator[tuple[str, float]]:
     ]
     if (rate := _sum(notices)) is not None:
         yield "congestion_rate", rate
+    for one in readings(view, c.NIC_RAIL_IMBALANCE_RATIO, window.now):
+        yield "rail_imbalance", window.mean(("rail_imbalance",), one)
 
 
 def _sum(rates: Iterable[float | None]) -> float | None:
@@ -296,6 +307,7 @@ def _of_runs(view: View, window: Window) -> Iterator[tuple[str, float, str]]:
         small.setdefault(one.labels[0], []).append(one.value)
     for run, shares_of_ranks in small.items():
         yield "small_messages", sum(shares_of_ranks) / len(shares_of_ranks), run
+    yield from _collectives(view, window)
     for one in readings(view, c.TRAIN_STEP_SKEW_RATIO, now):
         yield "skew", one.value, one.labels[0]
     for one in readings(view, c.TRAIN_HBM_BANDWIDTH_UTILIZATION_RATIO, now):
@@ -304,6 +316,39 @@ def _of_runs(view: View, window: Window) -> Iterator[tuple[str, float, str]]:
         rate = long.rate(("checkpoint", *one.labels), one, least=CHECKPOINTS / 6)
         if rate is not None:
             yield "checkpoint", min(1.0, rate), one.labels[0]
+
+
+def _collectives(view: View, window: Window) -> Iterator[tuple[str, float, str]]:
+    """Yield what collectives tell of each run: their bandwidth, their waiting, their settings."""
+    ratios: dict[str, list[float]] = {}
+    for one in readings(view, c.NCCL_BUS_BANDWIDTH_RATIO, window.now):
+        ratios.setdefault(one.labels[0], []).append(one.value)
+    for run, told in ratios.items():
+        yield "bus_bandwidth", statistics.median(told), run
+    for run, (waited, moved) in _waited(view, window).items():
+        if waited + moved > 0:
+            yield "collective_waiting", waited / (waited + moved), run
+    for one in readings(view, c.NCCL_ENVIRONMENT_PROBLEM, window.now):
+        if one.labels[1] == "sharp_unused":
+            yield "sharp_unused", one.value, one.labels[0]
+    mistakes: dict[str, list[float]] = {}
+    for one in readings(view, c.NCCL_ENVIRONMENT_PROBLEM, window.now):
+        if one.labels[1] in SERIOUS:
+            mistakes.setdefault(one.labels[0], []).append(one.value)
+    for run, told in mistakes.items():
+        yield "nccl_settings", max(told), run
+
+
+def _waited(view: View, window: Window) -> dict[str, tuple[float, float]]:
+    """Return what the ranks of each run spend in a second, waiting and with all there."""
+    found: dict[str, tuple[float, float]] = {}
+    for at, metric in enumerate((c.NCCL_WAIT_SECONDS_TOTAL, c.NCCL_TRANSFER_SECONDS_TOTAL)):
+        for one in readings(view, metric, window.now):
+            rate = window.rate((metric.name, *one.labels), one)
+            if rate is not None:
+                waited, moved = found.get(one.labels[0], (0.0, 0.0))
+                found[one.labels[0]] = (waited + rate * (1 - at), moved + rate * at)
+    return found
 
 
 def _rank(evidence: str) -> int:

@@ -45,7 +45,13 @@ class Thresholds(NamedTuple):
     memory_stalled: float = 0.05
     framework: float = 0.15
     small_messages: float = 0.50
+    bus_bandwidth: float = 0.50
+    collective_waiting: float = 0.30
+    sharp_unused: float = 0.50
+    nccl_settings: float = 0.50
+    rail_imbalance: float = 0.30
     pcie_width: float = 0.99
+    far_nics: float = 0.01
     link_error_rate: float = 0.01
     congestion_rate: float = 100.0
     pcie_error_rate: float = 0.1
@@ -158,7 +164,13 @@ CAUSES: tuple[Cause, ...] = (
     Cause("congestion", (Condition("congestion_rate", ">", "congestion_rate"),)),
     Cause("pcie_errors", (Condition("pcie_error_rate", ">", "pcie_error_rate"),)),
     Cause("pcie_width", (Condition("pcie_width", "<", "pcie_width"),)),
+    Cause("nic_distance", (Condition("far_nics", ">", "far_nics"),)),
     _above("small_messages"),
+    Cause("slow_collectives", (Condition("bus_bandwidth", "<", "bus_bandwidth"),)),
+    Cause("late_ranks", (Condition("collective_waiting", ">", "collective_waiting"),)),
+    _above("sharp_unused"),
+    _above("nccl_settings"),
+    _above("rail_imbalance"),
 )  # fmt: skip
 """What can be seen directly, in the order in which it is told. `tensor_active` is none that costs
 time: it says that the tensor cores are at work."""
