@@ -319,6 +319,18 @@ def test_work_that_is_told_a_moment_early_is_not_lost(tmp_path: Path) -> None:
     assert by_state(one)["busy"] == pytest.approx(2.0 * 600 / 3600)
 
 
+def test_work_that_no_time_can_hold_is_not_carried_on_for_ever(tmp_path: Path) -> None:
+    """A counter that jumped by an hour: two seconds of it at most are of the next reading."""
+    clock = FakeClock()
+    driver = Driver(clock, {0: 0.0})
+    one = daemon(tmp_path, clock, driver)
+    one.step()
+    driver._active[0] += 3600.0
+    run(one, 600)
+
+    assert by_state(one)["busy"] == pytest.approx(2.0 * (STEP + 2.0) / 3600)
+
+
 def test_measured_use_decides_and_not_who_has_it(tmp_path: Path) -> None:
     """A pod that does nothing is an idle GPU, for all that was requested (opencost 3900)."""
     clock = FakeClock()
@@ -449,6 +461,37 @@ def test_a_gpu_that_is_split_is_busy_by_the_parts_of_its_instances(tmp_path: Pat
     assert by_state(one)["idle"] == 0
 
 
+def test_an_instance_whose_part_is_not_known_makes_no_idle_gpu(tmp_path: Path) -> None:
+    """Of a profile that says no number of parts nobody knows how much of the GPU it is."""
+    clock = FakeClock()
+    driver = Driver(clock, {})
+    driver.extra = lambda now: [
+        info(0),
+        *instances({"2": now, "9": now}, ("2", "3g.40gb"), ("9", "odd")),
+    ]
+    one = daemon(tmp_path, clock, driver)
+    one.step()
+    run(one, 600)
+    assert by_state(one) == {"busy": 0, "idle": 0, "unknown": pytest.approx(2.0 * 600 / 3600)}
+
+
+def test_a_gpu_that_is_gone_is_paid_for_one_hour_longer_and_its_series_end(tmp_path: Path) -> None:
+    """It may be stuck, and is not given back; what was taken out is not paid for ever."""
+    clock = FakeClock()
+    driver = Driver(clock, {0: 1.0, 1: 1.0})
+    one = daemon(tmp_path, clock, driver)
+    one.step()
+    run(one, 600)
+    del driver._active[1], driver.shares[1]
+    run(one, 3600)
+    assert by_state(one, 1)["unknown"] == pytest.approx(2.0)
+    assert one.value(c.COST_DOLLARS_PER_HOUR) == 4.0
+    run(one, 2 * STEP)
+
+    assert by_state(one, 1) == {}
+    assert one.value(c.COST_DOLLARS_PER_HOUR) == 2.0
+
+
 def test_gpu_time_is_billed_without_a_price_too(tmp_path: Path) -> None:
     """Time is time; the contract changes with the instance and is a series of its own."""
     clock = FakeClock()
@@ -565,6 +608,24 @@ def test_energy_costs_dollars_and_carbon(tmp_path: Path) -> None:
 
     assert one.value(c.COST_ENERGY_DOLLARS_TOTAL, *gpu(0)) == pytest.approx(0.7 * 1.08 * 0.08)
     assert one.value(c.COST_CARBON_GRAMS_TOTAL, *gpu(0)) == pytest.approx(0.7 * 1.08 * 400)
+
+
+def test_energy_of_a_driver_that_was_loaded_anew_is_never_negative(tmp_path: Path) -> None:
+    """The driver counts joules since it was loaded; dollars do not fall with it."""
+    clock = FakeClock()
+    driver = Driver(clock, {0: 0.5})
+    one = Daemon(
+        clock, driver, tmp_path / "s", life="a", pricing=Pricing(),
+        energy=Energy(dollars_per_kwh=3600.0),
+    )  # fmt: skip
+    one.step()
+    run(one, 600)
+    driver._joules = 0.0
+    run(one, 600)
+
+    assert one.value(c.COST_ENERGY_DOLLARS_TOTAL, *gpu(0)) == pytest.approx(
+        0.7 * (1200 - STEP), rel=1e-6
+    )
 
 
 # ---------------------------------------------------------------- prices
@@ -754,6 +815,32 @@ def test_a_run_costs_what_its_gpus_cost_and_its_tokens_are_of_the_same_time(
     assert so_far == pytest.approx(2 * 2.0 * 1200 / 3600)
     assert one.value(c.TRAIN_PROJECTED_COST_DOLLARS, "run") == pytest.approx(
         4 * (so_far + 2 * 2.0 * 2)
+    )
+
+
+@pytest.mark.parametrize("what", ["tokens", "gpus"])
+def test_a_run_that_begins_anew_has_no_cost_of_tokens_over_its_start(
+    tmp_path: Path, what: str
+) -> None:
+    """Its tokens count from 0, or it goes on with other GPUs: it is five minutes until the next."""
+    clock = FakeClock()
+    driver = Driver(clock, {0: 0.5, 1: 0.5})
+    job = Job(clock, gpus=1, world=1, rate=10_000.0, every=STEP)
+    driver.extra = job
+    one = daemon(tmp_path, clock, driver)
+    one.step()
+    run(one, 600)
+    assert one.value(c.TRAIN_COST_PER_MILLION_TOKENS_DOLLARS, "run") is not None
+    if what == "gpus":
+        job.gpus = 2
+    else:
+        job._began = clock.now
+    run(one, 240)
+    assert one.value(c.TRAIN_COST_PER_MILLION_TOKENS_DOLLARS, "run") is None
+    run(one, 240)
+    # One rank on two GPUs: each of them is taken for a half of it.
+    assert one.value(c.TRAIN_COST_PER_MILLION_TOKENS_DOLLARS, "run") == pytest.approx(
+        2.0 / 3600 / 10_000 * 1e6
     )
 
 

@@ -168,6 +168,14 @@ def test_other_ways_to_write_a_plan() -> None:
     assert plan.wrong == []
 
 
+@pytest.mark.parametrize("name", ["facility", "infrastructure", "building", "datacenter"])
+def test_hardware_maintenance_is_not_of_the_building(name: str) -> None:
+    plan = read_tco(
+        {"capex": {"gpus": 100, name: 900}, "opex_annual": {"care": {"annual_rate": 0.1}}}
+    )
+    assert plan.yearly == {"care": pytest.approx(10)}
+
+
 # ---------------------------------------------------------------- what is left of the price
 
 
