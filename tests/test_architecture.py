@@ -37,6 +37,8 @@ ROOMS = {
     "catalogue": Room(("samples",)),
     "files": Room(),
     "tail": Room(),
+    # The door to drivers' own statistics.
+    "ethtool": Room(),
     "fetch": Room(("samples", "clock")),
     # What a cloud has announced for this machine, and how each cloud is asked.
     "notices": Room(),
@@ -82,6 +84,7 @@ ROOMS = {
     "sources.profiles": Room((*SOURCE, "profiling.*", "training.*")),
     "sources.network": Room((*SOURCE, "sources.network.*")),
     "sources.nccl": Room((*SOURCE, "profiling.*")),
+    "sources.ethtool": Room((*SOURCE, "ethtool")),
     "sources.nccl_environment": Room((*SOURCE, "derive.*", "discovery.*", "training.*")),
     "sources.discovery": Room((*SOURCE, "engines.*", "discovery.*")),
     "sources.training_ranks": Room((*SOURCE, "discovery.*", "training.records")),
@@ -121,6 +124,7 @@ ROOMS = {
     "web": Room(("samples", "requests"), ("fastapi", "starlette")),
     "unixsocket": Room(),
     "demo": Room(("samples", "clock", "demo.*")),
+    "demo.drivers": Room(("samples", "clock", "demo.*", "ethtool")),
     "demo.nvml": Room(("samples", "clock", "demo.*", "nvml.driver")),
     "plans": Room(("*",), ("*",)),
     "connection": Room((), ("uvicorn",)),

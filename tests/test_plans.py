@@ -172,7 +172,7 @@ def test_a_gpu_that_appears_later_is_noticed_and_never_given_up(tmp_path: Path) 
         f"root: {root}\n"
         "sources: {host: {enabled: false}, network: {enabled: false}, process: {enabled: false},"
         " nvml: {enabled: false}, derived: {enabled: false}, inference: {enabled: false},"
-        " ranks: {enabled: false}, topology: {enabled: false},"
+        " ranks: {enabled: false}, topology: {enabled: false}, ethtool: {enabled: false},"
         " nccl_environment: {enabled: false}}\n"
         "diagnosis: {enabled: false}\n"
         "fabric: {enabled: false}\n"

@@ -25,6 +25,7 @@ from pydantic import (
     model_validator,
 )
 
+from exporter.config.ethtool import EthtoolSettings
 from exporter.config.fabric import (
     FabricSettings,
     NcclEnvironmentSettings,
@@ -130,6 +131,7 @@ class SourcesSettings(Section):
     derived: DerivedSettings = DerivedSettings()
     host: HostSettings = HostSettings()
     network: NetworkSettings = NetworkSettings()
+    ethtool: EthtoolSettings = EthtoolSettings()
     process: ProcessSettings = ProcessSettings()
     topology: TopologySettings = TopologySettings()
     inference: InferenceSettings = InferenceSettings()

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from exporter.clock import Clock, SystemClock
+from exporter.demo.drivers import DemoDrivers
 from exporter.demo.engines import (
     LLAMACPP_TYPE,
     VLLM_TYPE,
@@ -143,6 +144,10 @@ class Demo:
     def gpu_driver(self) -> DemoNvml:
         """Return NVIDIA's library as this node has it, for one source."""
         return DemoNvml(self._node, self._lock)
+
+    def drivers(self) -> DemoDrivers:
+        """Return the drivers of this node's network cards, for one source."""
+        return DemoDrivers(self._node, self._lock)
 
     def close(self) -> None:
         """Stop the servers and remove the files; no harm in calling it twice."""

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from exporter.demo.gpus import ADDRESSES
-from exporter.demo.node import MISPLACED, RAILS
+from exporter.demo.node import BONDED, MISPLACED, RAILS
 
 _GEN5, _GEN1 = "32.0 GT/s PCIe", "2.5 GT/s PCIe"
 _CPUS = ("0-55,112-167", "56-111,168-223")
@@ -64,6 +64,8 @@ def cards(*, sound: bool) -> Mapping[str, Card]:
     if not sound:
         found[MISPLACED] = _nic(_OTHER_SLOT, 0)
     found["mlx5_bond_0"] = _nic("pci0000:29/0000:29:01.0/0000:2a:00.0", 0)
+    found[BONDED[0]] = found["mlx5_bond_0"]
+    found[BONDED[1]] = _nic("pci0000:29/0000:29:01.0/0000:2a:00.1", 0)
     found["eno1"] = Card(
         "pci0000:00/0000:00:1c.4/0000:0b:00.0", 0, "0x8086", "0x1533", "0x020000", "igb", 1, _GEN1
     )

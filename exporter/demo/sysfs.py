@@ -8,6 +8,7 @@ driver's fallback rate on a port that is down. What else is below the root is wr
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -62,7 +63,7 @@ class SysfsTree:
         """Bring the tree to where the node is. Raises `OSError`."""
         if not self._cards:
             self._cards = cards(sound=node.job.scenario.sound)
-            for card in self._cards.values():
+            for card in dict.fromkeys(self._cards.values()):
                 self._plug(card)
         for name, port in node.fabric.ports().items():
             device = f"sys/class/infiniband/{name}"
@@ -72,9 +73,9 @@ class SysfsTree:
                 self._put(f"{device}/ports/1/{file}", text)
         for name, interface in node.fabric.interfaces().items():
             base = f"sys/class/net/{name}"
-            if interface.hardware and f"{base}/type" not in self._written:
+            if interface.driver and f"{base}/type" not in self._written:
                 self._link(f"{base}/device", f"sys/devices/{self._cards[name].path}")
-            for file, text in _interface_files(interface):
+            for file, text in _interface_files(name, interface):
                 self._put(f"{base}/{file}", text)
 
     def _identify(self, device: str, port: Port) -> None:
@@ -155,9 +156,21 @@ def _port_files(name: str, port: Port) -> Iterator[tuple[str, str | int]]:
         yield f"hw_counters/{counter}", driver.get(counter, 0)
 
 
-def _interface_files(interface: Interface) -> Iterator[tuple[str, str | int]]:
+def number_of(interface: str) -> int:
+    """Return the number that the kernel has given an interface."""
+    return 2 + zlib.crc32(interface.encode()) % 1000
+
+
+def address_of(interface: str) -> bytes:
+    """Return an interface's hardware address, one of those that may be made up."""
+    return b"\x02\x00" + zlib.crc32(interface.encode()).to_bytes(4, "big")
+
+
+def _interface_files(name: str, interface: Interface) -> Iterator[tuple[str, str | int]]:
     """Yield each file of an interface's folder with its text."""
     yield "type", 1
+    yield "ifindex", number_of(name)
+    yield "address", ":".join(f"{octet:02x}" for octet in address_of(name))
     yield "mtu", 9000 if interface.megabits > 10_000 else 1500
     yield "operstate", "up"
     yield "carrier", 1

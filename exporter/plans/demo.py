@@ -25,6 +25,7 @@ from exporter.isolate import Remembers
 from exporter.objectives import read_inference
 from exporter.plans import plan
 from exporter.plans.estate import Estate, Plan, Planner
+from exporter.plans.ethtool import ethtool_source
 from exporter.runner import Schedule
 from exporter.samples import Item, Released, Sample, Source
 
@@ -137,7 +138,10 @@ class Lent:
 
 
 def _on_fake_driver(one: Plan, settings: Settings, demo: Demo, estate: Estate) -> Plan:
-    """Let the NVML source read the demo's GPUs, in this process: no library, no child."""
+    """Let sources ask the demo's drivers, in this process: no library, no child."""
+    if one.name == "ethtool":
+        source = ethtool_source(settings, demo.drivers())
+        return replace(one, make=lambda: source)
     if one.name != "nvml":
         return one
     nvml = settings.sources.nvml

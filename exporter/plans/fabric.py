@@ -13,6 +13,7 @@ from exporter.derive.fabric.gpus import Gpu, gpus_of
 from exporter.derive.fabric.rails import Chosen
 from exporter.plans.collectives import comm_plans
 from exporter.plans.estate import Estate, Plan
+from exporter.plans.ethtool import ethtool_plans
 from exporter.plans.gpus import reads_gpus
 from exporter.runner import Schedule
 from exporter.sources.topology import Choice, Scanner, TopologySource
@@ -23,6 +24,7 @@ def fabric_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
 
     Raises `ConfigError`.
     """
+    yield from ethtool_plans(settings)
     yield from _topology(settings, estate)
     yield from comm_plans(settings, estate)
 

@@ -42,6 +42,9 @@ GPU_INPUTS: tuple[Metric, ...] = (
 NODE_INPUTS: tuple[Metric, ...] = (
     c.HOST_PRESSURE_STALLED_SECONDS_TOTAL, c.NIC_ERRORS_TOTAL, c.NIC_CONGESTION_NOTICES_TOTAL,
     c.NIC_ECN_MARKED_PACKETS_TOTAL, c.NIC_RAIL_IMBALANCE_RATIO,
+    c.NIC_RECEIVE_PAUSE_SECONDS_TOTAL,
+    c.NIC_TRANSMIT_PAUSE_SECONDS_TOTAL, c.NIC_RECEIVE_PAUSE_FRAMES_TOTAL,
+    c.NIC_TRANSMIT_PAUSE_FRAMES_TOTAL, c.NIC_PAUSE_STORM_EVENTS_TOTAL,
 )  # fmt: skip
 RUN_INPUTS: tuple[Metric, ...] = (
     c.TRAIN_RUN_GPU, c.TRAIN_RANK_STEP_SECONDS, c.TRAIN_COMMUNICATION_RATIO,
@@ -259,6 +262,37 @@ def _node(view: View, window: Window) -> Iterator[tuple[str, float]]:
         yield "congestion_rate", rate
     for one in readings(view, c.NIC_RAIL_IMBALANCE_RATIO, window.now):
         yield "rail_imbalance", window.mean(("rail_imbalance",), one)
+    yield from _pauses(view, window)
+
+
+def _pauses(view: View, window: Window) -> Iterator[tuple[str, float]]:
+    """Yield how long the worst port was paused, or paused others; by frames where only those tell.
+
+    A frame may stop a port for a moment or for long, so where durations are known they count alone.
+    """
+    for name, seconds, frames in (
+        ("paused", c.NIC_RECEIVE_PAUSE_SECONDS_TOTAL, c.NIC_RECEIVE_PAUSE_FRAMES_TOTAL),
+        ("pausing", c.NIC_TRANSMIT_PAUSE_SECONDS_TOTAL, c.NIC_TRANSMIT_PAUSE_FRAMES_TOTAL),
+    ):
+        timed = list(readings(view, seconds, window.now))
+        shares = [window.rate((name, *one.labels), one) for one in timed]
+        if told := [rate for rate in shares if rate is not None]:
+            yield name, min(1.0, max(told))
+        known = {one.labels for one in timed}
+        counted = [
+            window.rate((f"{name}_frames", *one.labels), one)
+            for one in readings(view, frames, window.now)
+            if one.labels not in known
+        ]
+        if (rate := _sum(counted)) is not None:
+            yield f"{name}_frame_rate", rate
+    storms = [
+        window.rate(("storm", *one.labels), one)
+        for one in readings(view, c.NIC_PAUSE_STORM_EVENTS_TOTAL, window.now)
+        if one.labels[-1] == "error"
+    ]
+    if (rate := _sum(storms)) is not None:
+        yield "pause_storm_rate", rate
 
 
 def _sum(rates: Iterable[float | None]) -> float | None:
