@@ -37,6 +37,8 @@ ROOMS = {
     "catalogue": Room(("samples",)),
     "files": Room(),
     "tail": Room(),
+    # The door to drivers' own statistics.
+    "ethtool": Room(),
     "fetch": Room(("samples", "clock")),
     # What a cloud has announced for this machine, and how each cloud is asked.
     "notices": Room(),
@@ -82,12 +84,15 @@ ROOMS = {
     "sources.profiles": Room((*SOURCE, "profiling.*", "training.*")),
     "sources.network": Room((*SOURCE, "sources.network.*")),
     "sources.nccl": Room((*SOURCE, "profiling.*")),
+    "sources.ethtool": Room((*SOURCE, "ethtool")),
     "sources.nccl_environment": Room((*SOURCE, "derive.*", "discovery.*", "training.*")),
     "sources.discovery": Room((*SOURCE, "engines.*", "discovery.*")),
     "sources.training_ranks": Room((*SOURCE, "discovery.*", "training.records")),
     "formats.ranks": Room(("samples", "formats.podlog")),
     "sources.training_logs": Room((*SOURCE, "tail", "training.records")),
     "sources.training_files": Room((*SOURCE, "training.*", "sources.training_files.*")),
+    # How far devices are from each other is arithmetic; the source brings the paths.
+    "sources.topology": Room((*SOURCE, "derive.fabric.*", "sources.topology.*")),
     "sources.training_page": Room((*SOURCE, "training.*")),
     "sources.placement": Room((*SOURCE, "discovery.*")),
     # Where inference servers are looked for: finders know neither sources nor plans.
@@ -119,6 +124,7 @@ ROOMS = {
     "web": Room(("samples", "requests"), ("fastapi", "starlette")),
     "unixsocket": Room(),
     "demo": Room(("samples", "clock", "demo.*")),
+    "demo.drivers": Room(("samples", "clock", "demo.*", "ethtool")),
     "demo.nvml": Room(("samples", "clock", "demo.*", "nvml.driver")),
     "plans": Room(("*",), ("*",)),
     "connection": Room((), ("uvicorn",)),
@@ -148,6 +154,20 @@ ROOMS = {
             "derive.*",
             "reference.*",
             "commands.*",
+        )
+    ),
+    "commands.alerts": Room(("objectives", "commands.*")),
+    # It looks at this machine where no daemon does.
+    "commands.topology": Room(
+        (
+            "samples",
+            "catalogue",
+            "clock",
+            "config",
+            "derive.fabric.*",
+            "commands.*",
+            "nvml.inventory",
+            "sources.topology.*",
         )
     ),
     "app": Room(

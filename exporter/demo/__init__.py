@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from exporter.clock import Clock, SystemClock
+from exporter.demo.drivers import DemoDrivers
 from exporter.demo.engines import (
     LLAMACPP_TYPE,
     VLLM_TYPE,
@@ -136,13 +137,17 @@ class Demo:
             return self._teller.pushes()
 
     def inject(self, faults: Faults) -> None:
-        """Let the training job have other faults, from its next step on."""
+        """Let the node have other faults, the training job from its next step on."""
         with self._lock:
             self._node.inject(faults)
 
     def gpu_driver(self) -> DemoNvml:
         """Return NVIDIA's library as this node has it, for one source."""
         return DemoNvml(self._node, self._lock)
+
+    def drivers(self) -> DemoDrivers:
+        """Return the drivers of this node's network cards, for one source."""
+        return DemoDrivers(self._node, self._lock)
 
     def close(self) -> None:
         """Stop the servers and remove the files; no harm in calling it twice."""

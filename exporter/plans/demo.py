@@ -25,6 +25,7 @@ from exporter.isolate import Remembers
 from exporter.objectives import read_inference
 from exporter.plans import plan
 from exporter.plans.estate import Estate, Plan, Planner
+from exporter.plans.ethtool import ethtool_source
 from exporter.runner import Schedule
 from exporter.samples import Item, Released, Sample, Source
 
@@ -137,7 +138,10 @@ class Lent:
 
 
 def _on_fake_driver(one: Plan, settings: Settings, demo: Demo, estate: Estate) -> Plan:
-    """Let the NVML source read the demo's GPUs, in this process: no library, no child."""
+    """Let sources ask the demo's drivers, in this process: no library, no child."""
+    if one.name == "ethtool":
+        source = ethtool_source(settings, demo.drivers())
+        return replace(one, make=lambda: source)
     if one.name != "nvml":
         return one
     nvml = settings.sources.nvml
@@ -156,10 +160,12 @@ def _on_fake_driver(one: Plan, settings: Settings, demo: Demo, estate: Estate) -
 
 
 @contextlib.contextmanager
-def demo_plans(scenario: str = "default") -> Iterator[Planner]:
+def demo_plans(
+    scenario: str = "default", tell: Callable[[Demo], object] | None = None
+) -> Iterator[Planner]:
     """Give plans for a made-up node: real readers over a fake fabric and fake servers.
 
-    `scenario` is one of `exporter.demo.SCENARIOS`.
+    `scenario` is one of `exporter.demo.SCENARIOS`; `tell` is told the node, to inject faults.
 
     The host is the real one; GPUs, network and inference servers are made up, and so is what was
     promised, unless the settings have an objective.
@@ -168,6 +174,8 @@ def demo_plans(scenario: str = "default") -> Iterator[Planner]:
 
     with tempfile.TemporaryDirectory(prefix="flopwatch-demo-") as folder:
         demo = Demo(Path(folder), scenario=scenario)
+        if tell is not None:
+            tell(demo)
         for server in (*demo.page_servers, demo.metadata):
             threading.Thread(target=server.serve_forever, name="demo", daemon=True).start()
         servers = tuple(
