@@ -17,6 +17,7 @@ signal handler: other ranks wait in the middle of a step there, and a checkpoint
 
 from __future__ import annotations
 
+import functools
 import http.client
 import inspect
 import json
@@ -25,6 +26,7 @@ import os
 import signal
 import threading
 import time
+import weakref
 from pathlib import Path
 from typing import Any, Callable, NamedTuple
 
@@ -206,10 +208,7 @@ class Guard:
     def close(self) -> None:
         """Watch no more, and leave signals as they were."""
         self._ending.set()
-        for number, former in self._former.items():
-            if signal.getsignal(number) == self._on_signal:
-                signal.signal(number, former)
-        self._former = {}
+        self._let_go()
 
     def __enter__(self) -> Guard:
         return self
@@ -225,6 +224,20 @@ class Guard:
                 self._former[number] = signal.signal(number, self._on_signal)
         except ValueError as error:  # not the main thread
             log.warning("flopwatch: signals are not watched: %s", error)
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=functools.partial(_leave_alone, weakref.ref(self)))
+
+    def _let_go(self) -> None:
+        """Leave signals as they were."""
+        try:
+            for number, former in self._former.items():
+                if signal.getsignal(number) == self._on_signal:
+                    # None: a handler that is not Python's, which nobody can set again.
+                    signal.signal(number, signal.SIG_DFL if former is None else former)
+        except ValueError as error:  # not the main thread
+            log.warning("flopwatch: signals are still watched: %s", error)
+        else:
+            self._former = {}
 
     def _on_signal(self, number: int, _frame: object) -> None:
         if os.getpid() != self._pid:
@@ -294,6 +307,16 @@ class Guard:
             log.warning("flopwatch: %s: %s", self._marker, error)
             return None
         return told if isinstance(told, dict) else None
+
+
+def _leave_alone(guard: weakref.ref[Guard]) -> None:
+    """Let a process that was forked (a worker of a loader) end as it would without us.
+
+    By the system: a handler in Python has to wait for whatever the worker computes.
+    """
+    this = guard()
+    if this is not None:
+        this._let_go()
 
 
 def _can_be_called(save: Callable[..., Any]) -> None:

@@ -360,6 +360,43 @@ def test_a_worker_that_was_forked_ends_as_ever(tmp_path: Path) -> None:
     assert result.stdout == "True False\n"
 
 
+def test_a_worker_that_computes_ends_at_once(tmp_path: Path) -> None:
+    """A handler in Python would wait for the end of that, and who joins the worker with it."""
+    script = textwrap.dedent("""
+        import hashlib, os, signal, time
+        from exporter.client.spot import Guard
+        guard = Guard(lambda left: None, every=0.05)
+        child = os.fork()
+        if child == 0:
+            hashlib.pbkdf2_hmac("sha256", b"", b"", 1 << 30)
+        time.sleep(0.5)
+        os.kill(child, signal.SIGTERM)
+        print(os.WTERMSIG(os.waitpid(child, 0)[1]), guard.due)
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.1)
+        print(guard.due)
+    """)
+    result = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60,
+        check=True,
+    )  # fmt: skip
+    assert result.stdout == "15 False\nTrue\n"
+
+
+def test_closing_in_another_thread_is_no_error(guard: Callable[..., Guard]) -> None:
+    """Signals belong to the main thread: there they can be let go later."""
+    one, failed = guard(), list[BaseException]()
+    former = threading.excepthook
+    threading.excepthook = lambda told: failed.append(told.exc_value or SystemExit())
+    try:
+        thread = threading.Thread(target=one.close)
+        thread.start()
+        thread.join()
+    finally:
+        threading.excepthook = former
+    assert failed == []
+
+
 # ---------------------------------------------------------------- what is told of it
 
 
