@@ -287,6 +287,7 @@ def test_more_interfaces_than_anyone_has_are_cut_off_and_said(tmp_path: Path) ->
     assert [one.detail for one in faults] == ["OSError: [Errno 7] only the first 64 of 70 asked"]
 
 
+@pytest.mark.usefixtures("machine_network")
 def test_the_real_door_reads_this_machine(tmp_path: Path) -> None:
     """No stand-in: this machine's hardware interfaces, by their own drivers."""
     reader = EthtoolSource(counters=(".*",), rings=True, most=4096)
