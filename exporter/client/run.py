@@ -28,7 +28,7 @@ from typing import Any, Callable, NamedTuple
 
 from .address import from_environment
 from .environment import find_gpu, find_group, find_place, whole
-from .nccl import settings_of
+from .nccl import to_tell
 from .sender import Record, Sender, log
 
 PHASES = frozenset((
@@ -272,7 +272,7 @@ class Run:
             own["local_ranks"] = {str(self._rank): gpu}
         if submitted is not None:
             own["submitted"] = float(submitted)
-        if nccl := settings_of(os.environ):
+        if (nccl := to_tell(os.environ)) is not None:
             own["nccl"] = nccl
         self._sender.know({"kind": "facts", "run": self._name, **own})
         self.know(**facts)

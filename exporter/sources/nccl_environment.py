@@ -63,7 +63,8 @@ class _Found(NamedTuple):
 class NcclEnvironmentSource:
     """Settings of NCCL and the mistakes in them, by run; `names` as the source `ranks` has it.
 
-    A process that nobody can name the run of is told under `run=""`.
+    Processes that nobody can name the run of are told under `run=""`, and not held against each
+    other: they may be of several.
     """
 
     name = "nccl_environment"
@@ -102,7 +103,7 @@ class NcclEnvironmentSource:
                 seen = [Process(settings, there)]
             yield c.NCCL_ENVIRONMENT_INFO(1, run, "client" if run in told else "process")
             processes = [one._replace(node=one.node._replace(sharp=sharp)) for one in seen]
-            for kind, so in problems(processes).items():
+            for kind, so in problems(processes, together=run != "").items():
                 yield c.NCCL_ENVIRONMENT_PROBLEM(int(so), run, kind)
 
     def close(self) -> None:
@@ -159,6 +160,8 @@ class NcclEnvironmentSource:
     def _file(self, pid: int) -> nccl_settings.File | None:
         """Return the machine's settings as a process sees them; `None` if that may not be seen."""
         etc = self._proc / str(pid) / "root" / "etc"
+        if etc.is_symlink():  # which would be followed from the host's root
+            return None
         text = _beginning(etc / "nccl.conf")
         if text is not None:
             return nccl_settings.from_file(text)
@@ -242,7 +245,7 @@ def _node(view: View) -> Node:
     ports = tuple(
         Port(
             one["device"], one["port"], one["link_layer"],
-            up.get((one["device"], one["port"]), False),
+            up.get((one["device"], one["port"])),
         )
         for one in told
         if one["port"]
