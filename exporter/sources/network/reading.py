@@ -49,8 +49,9 @@ class DeviceReader:
         self._laps = Laps()
         self.vanished = False
 
-    def prepare(self, ports: Sequence[Port]) -> None:
-        """Take what the inventory has found."""
+    def prepare(self, ports: Sequence[Port], most: int) -> None:
+        """Take what the inventory has found; keep so many descriptors at most."""
+        self._files.keep(most)
         self._files.sweep()
         self._speeds.clear()
         self._known.clear()
