@@ -8,7 +8,6 @@ daemon must heed signals from its first milliseconds on.
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import signal
 import sys
@@ -108,7 +107,7 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument(
         "--scenario", metavar="NAME", default="default",
         help="what its training job goes through: default, data-stall, late-ranks, clock-cap,"
-        " straggler, checkpoints, case-study",
+        " straggler, checkpoints, spot-notice, case-study",
     )  # fmt: skip
 
     once = commands.add_parser("once", help="read everything once, print the page, exit")
@@ -135,8 +134,10 @@ def _parser() -> argparse.ArgumentParser:
     docs.add_argument("file", type=Path, nargs="?", default=Path("docs/METRICS.md"))
 
     from exporter.commands.parser import add_commands
+    from exporter.commands.topology_parser import add_topology
 
     add_commands(commands, _told)
+    add_topology(commands, _told)
     return parser
 
 
@@ -385,11 +386,16 @@ def _once(options: argparse.Namespace) -> int:
     _log_to_stderr(_log_level(options) or "error")
 
     def adjusted(settings: Settings) -> Settings:
-        # What a daemon remembers is not ours to overwrite; nobody waits five seconds for a round.
+        # What a daemon remembers, and tells others, is not ours to overwrite; nobody waits five
+        # seconds for a round.
         made = _adjusted(options, settings)
         serving = made.sources.serving.model_copy(update={"interval": 0.2})
-        sources = made.sources.model_copy(update={"serving": serving})
-        return made.model_copy(update={"state_directory": None, "sources": sources})
+        topology = made.sources.topology.model_copy(update={"interval": 0.2})
+        sources = made.sources.model_copy(update={"serving": serving, "topology": topology})
+        quiet = made.notify.model_copy(update={"file": False, "alertmanagers": (), "webhooks": ()})
+        return made.model_copy(
+            update={"state_directory": None, "sources": sources, "notify": quiet}
+        )
 
     app = App(options.config, adjust=adjusted)
     app.start()
@@ -397,12 +403,13 @@ def _once(options: argparse.Namespace) -> int:
     while not app.settled():
         app.notice_servers()
         pause.wait(0.02)
-    # Averages over time need two readings, and what is derived from them a round of its own: one
-    # that began now has ended when the next but one begins.
+    # Averages over time need two readings, and what is derived of others' readings a round of its
+    # own: one that began now has ended when the next but one begins.
     rounds = _rounds(app.view())
     for _ in range(_ONCE_PATIENCE):
         view = app.view()
-        if _has_windows(view) and _rounds(view) >= rounds + 2:
+        done = _rounds(view)
+        if _has_windows(view) and all(done.get(n, 0) >= before + 2 for n, before in rounds.items()):
             break
         pause.wait(0.1)
     page = app.exposition.page((None, options.openmetrics, False))
@@ -416,10 +423,10 @@ def _once(options: argparse.Namespace) -> int:
     return _leave(clean=app.stop())
 
 
-def _rounds(view: View) -> float:
-    """Return how often what servers tell has been taken up; without such a source, often enough."""
-    found = [s.health.attempts for s in view.sources if s.name == "derive:serving"]
-    return found[0] if found else math.inf
+def _rounds(view: View) -> dict[str, int]:
+    """Return how often those have been read that take up what other sources tell."""
+    late = ("derive:serving", "topology")
+    return {s.name: s.health.attempts for s in view.sources if s.name in late}
 
 
 def _has_windows(view: View) -> bool:

@@ -23,6 +23,7 @@ from exporter.board import Board
 from exporter.clock import Clock, SystemClock
 from exporter.config import ConfigError, Settings, load
 from exporter.exposition import Exposition
+from exporter.notices import NoticeBoard
 from exporter.nvml.inventory import has_gpus
 from exporter.plans import Estate, Plan, Planner, build, plan
 from exporter.runner import Runner
@@ -346,4 +347,11 @@ class App:
                 "loaded": self._loaded_at,
             },
         }
-        return status_room.document(self.view(), about, detailed=detailed)
+        return status_room.document(
+            self.view(), about, self.notices(detailed=detailed), detailed=detailed
+        )
+
+    def notices(self, *, detailed: bool) -> Mapping[str, Any]:
+        """Return what the cloud has announced; nothing where nobody asks it (any more)."""
+        board = self._estate.notices if "spot" in self._running else NoticeBoard()
+        return board.document(self._clock.time(), detailed=detailed)

@@ -678,14 +678,15 @@ NIC_CONGESTION_NOTICES_TOTAL = Metric(
 )  # fmt: skip
 NIC_ECN_MARKED_PACKETS_TOTAL = Metric(
     "nic_ecn_marked_packets_total", "counter",
-    "RoCE packets that arrived marked by a congested switch.", ("device", "port"), NIC,
+    "Packets that arrived marked by a congested switch: RoCE at an RDMA port, others at an"
+    " interface.", ("device", "port"), NIC,
 )  # fmt: skip
 NIC_CARRIER_CHANGES_TOTAL = Metric(
     "nic_carrier_changes_total", "counter", "Times the interface's link came or went.",
     ("device", "port"), NIC,
 )  # fmt: skip
-NIC_COUNTER_SATURATED = Metric(
-    "nic_counter_saturated", "gauge",
+NIC_SATURATED = Metric(
+    "nic_saturated", "gauge",
     "1 while a narrow port counter stands at its maximum: it counts no more until an operator"
     " clears it, so its rate of 0 means nothing. Absent otherwise.",
     ("device", "port", "counter"), NIC,
@@ -752,14 +753,235 @@ NIC_RAW_LEVEL = Metric(
 )  # fmt: skip
 
 # ---------------------------------------------------------------- nic: what ethtool tells
+# `device` is the interface and `port` empty, as for the interface's other counters. `priority` is a
+# number of 802.1p; `global` (802.3x frames, which stop all traffic), `pfc` (of any priority) or
+# `all` where the driver does not tell them apart: its values never count a frame twice.
+
+_NIC = ("device", "port")
+
+NIC_ETHERNET_INFO = Metric(
+    "nic_ethernet_info", "info",
+    "An interface as its driver describes it: driver, firmware, forward error correction in use,"
+    " global pause frames (none, receive, transmit, both), medium.",
+    (*_NIC, "driver", "firmware", "fec", "global_pause", "medium"), NIC, stability="experimental",
+)  # fmt: skip
+NIC_RECEIVE_PAUSE_FRAMES_TOTAL = Metric(
+    "nic_receive_pause_frames_total", "counter",
+    "Pause frames received: the network, or a host far away, asked this port to stop sending.",
+    (*_NIC, "priority"), NIC, stability="experimental",
+)  # fmt: skip
+NIC_TRANSMIT_PAUSE_FRAMES_TOTAL = Metric(
+    "nic_transmit_pause_frames_total", "counter",
+    "Pause frames sent: this host did not take its packets in fast enough.",
+    (*_NIC, "priority"), NIC, stability="experimental",
+)  # fmt: skip
+NIC_RECEIVE_PAUSE_SECONDS_TOTAL = Metric(
+    "nic_receive_pause_seconds_total", "counter",
+    "Time for which the port was told to stop sending. Its rate is the share of time lost.",
+    (*_NIC, "priority"), NIC, "seconds", "experimental",
+)  # fmt: skip
+NIC_TRANSMIT_PAUSE_SECONDS_TOTAL = Metric(
+    "nic_transmit_pause_seconds_total", "counter",
+    "Time for which this port told the other side to stop. Its rate is a share of time.",
+    (*_NIC, "priority"), NIC, "seconds", "experimental",
+)  # fmt: skip
+NIC_RECEIVE_PAUSE_EPISODES_TOTAL = Metric(
+    "nic_receive_pause_episodes_total", "counter",
+    "Times the port went from sending to being paused.",
+    (*_NIC, "priority"), NIC, stability="experimental",
+)  # fmt: skip
+NIC_TRANSMIT_PAUSE_EPISODES_TOTAL = Metric(
+    "nic_transmit_pause_episodes_total", "counter",
+    "Times the port went over to pausing the other side.",
+    (*_NIC, "priority"), NIC, stability="experimental",
+)  # fmt: skip
+NIC_PAUSE_STORM_EVENTS_TOTAL = Metric(
+    "nic_pause_storm_events_total", "counter",
+    "Times the card's own watchdog found that it had paused others for too long; after `error` it"
+    " no longer pauses, and drops instead.",
+    (*_NIC, "severity"), NIC, stability="experimental",
+)  # fmt: skip
+NIC_RECEIVE_DISCARDS_TOTAL = Metric(
+    "nic_receive_discards_total", "counter",
+    "Packets thrown away on arrival, by cause: port_buffer (on a lossless class a fault),"
+    " no_descriptor (software took them too slowly), device_queue, pcie_overflow.",
+    (*_NIC, "cause"), NIC, stability="experimental",
+)  # fmt: skip
+NIC_TRANSMIT_DISCARDS_TOTAL = Metric(
+    "nic_transmit_discards_total", "counter",
+    "Packets thrown away on their way out, by cause: port, queue, link_down.",
+    (*_NIC, "cause"), NIC, stability="experimental",
+)  # fmt: skip
+NIC_RECEIVE_PRIORITY_DISCARDS_TOTAL = Metric(
+    "nic_receive_priority_discards_total", "counter",
+    "Packets of a priority thrown away on arrival: port_buffer (part of nic_receive_discards_total)"
+    ", host_buffer, congestion. Told of priorities that have PFC, and of those that have lost any.",
+    (*_NIC, "priority", "cause"), NIC, stability="experimental",
+)  # fmt: skip
+NIC_PRIORITY_ECN_MARKED_PACKETS_TOTAL = Metric(
+    "nic_priority_ecn_marked_packets_total", "counter",
+    "Packets of a priority that this card itself marked, being congested.",
+    (*_NIC, "priority"), NIC, stability="experimental",
+)  # fmt: skip
+NIC_PHYSICAL_ERRORS_TOTAL = Metric(
+    "nic_physical_errors_total", "counter",
+    "Errors at the physical port, by cause: checksum (a frame that arrived broken), symbol,"
+    " local_fault, remote_fault.",
+    (*_NIC, "cause"), NIC, stability="experimental",
+)  # fmt: skip
+NIC_LINK_DOWNS_TOTAL = Metric(
+    "nic_link_downs_total", "counter", "Times the physical link was lost.",
+    _NIC, NIC, stability="experimental",
+)  # fmt: skip
+NIC_FEC_BLOCKS_TOTAL = Metric(
+    "nic_fec_blocks_total", "counter",
+    "Blocks that forward error correction has `corrected`, or has not (`uncorrected`: lost).",
+    (*_NIC, "result"), NIC, stability="experimental",
+)  # fmt: skip
+NIC_FEC_UNCORRECTED_SYMBOLS_TOTAL = Metric(
+    "nic_fec_uncorrected_symbols_total", "counter",
+    "Symbols that forward error correction could not repair, or that had none: traffic was lost.",
+    _NIC, NIC, stability="experimental",
+)  # fmt: skip
+NIC_FEC_CORRECTIONS_TOTAL = Metric(
+    "nic_fec_corrections_total", "counter",
+    "Bits that forward error correction has repaired. Some are normal; over eight times"
+    " nic_physical_receive_bytes_total they are the bit error ratio before correction.",
+    _NIC, NIC, stability="experimental",
+)  # fmt: skip
+NIC_PHYSICAL_RECEIVE_BYTES_TOTAL = Metric(
+    "nic_physical_receive_bytes_total", "counter",
+    "Bytes received at the physical port, idle ones included.",
+    _NIC, NIC, "bytes", "experimental",
+)  # fmt: skip
+NIC_LANE_ERRORS_TOTAL = Metric(
+    "nic_lane_errors_total", "counter",
+    "Bit errors of one lane before correction: one lane far above its neighbours is a bad one.",
+    (*_NIC, "lane"), NIC, stability="experimental",
+)  # fmt: skip
+NIC_MODULE_FAULTS_TOTAL = Metric(
+    "nic_module_faults_total", "counter",
+    "Faults of the plugged module: unplugged, bus_stuck, high_temperature, shorted.",
+    (*_NIC, "fault"), NIC, stability="experimental",
+)  # fmt: skip
+NIC_MODULE_TEMPERATURE_CELSIUS = Metric(
+    "nic_module_temperature_celsius", "gauge", "Temperature of the plugged module.",
+    _NIC, NIC, "celsius", "experimental",
+)  # fmt: skip
+NIC_MODULE_RECEIVE_POWER_WATTS = Metric(
+    "nic_module_receive_power_watts", "gauge",
+    "Light that arrives at the plugged module, by lane. Absent for copper.",
+    (*_NIC, "lane"), NIC, "watts", "experimental",
+)  # fmt: skip
+NIC_MODULE_TRANSMIT_POWER_WATTS = Metric(
+    "nic_module_transmit_power_watts", "gauge",
+    "Light that the plugged module sends, by lane. Absent for copper.",
+    (*_NIC, "lane"), NIC, "watts", "experimental",
+)  # fmt: skip
+NIC_RECEIVE_BUFFER_HIGH_TOTAL = Metric(
+    "nic_receive_buffer_high_total", "counter",
+    "Times the port's receive buffer filled beyond its threshold (mlx5: 85 %).",
+    _NIC, NIC, stability="experimental",
+)  # fmt: skip
+NIC_PCIE_ERRORS_TOTAL = Metric(
+    "nic_pcie_errors_total", "counter",
+    "Recoveries of the card's PCIe link after errors: found by the card (`receive`) or by the"
+    " other end (`transmit`). Rising: a bad lane, slot or riser.",
+    (*_NIC, "kind"), NIC, stability="experimental",
+)  # fmt: skip
+NIC_PCIE_STALLED_RATIO = Metric(
+    "nic_pcie_stalled_ratio", "gauge",
+    "Share of the last second in which the card's reads or writes over PCIe had to wait.",
+    (*_NIC, "kind"), NIC, "ratio", "experimental",
+)  # fmt: skip
+NIC_PCIE_STALLED_SECONDS_TOTAL = Metric(
+    "nic_pcie_stalled_seconds_total", "counter",
+    "Seconds in which the card's reads or writes over PCIe waited for more than 30 % of the time.",
+    (*_NIC, "kind"), NIC, "seconds", "experimental",
+)  # fmt: skip
+NIC_ALLOWANCE_EXCEEDED_PACKETS_TOTAL = Metric(
+    "nic_allowance_exceeded_packets_total", "counter",
+    "Packets delayed or dropped because the instance had used up what its cloud allows:"
+    " bandwidth_in, bandwidth_out, packets, connections, link_local (AWS ENA).",
+    (*_NIC, "allowance"), NIC, stability="experimental",
+)  # fmt: skip
+NIC_ETHTOOL_TOTAL = Metric(
+    "nic_ethtool_total", "counter",
+    "A statistic by its driver's own name, where no other family has it.",
+    (*_NIC, "counter"), NIC_RAW, stability="experimental",
+)  # fmt: skip
 
 # ---------------------------------------------------------------- topology: who is near whom
+# Words as `nvidia-smi topo -m` has them; numbers in their order: 0 NVLink, 1 PIX ... 5 SYS.
 
+TOPOLOGY_INFO = Metric(
+    "topology_info", "info",
+    "Where distances come from: sysfs, nccl_xml or matrix (a file that was configured). They are"
+    " not trusted where a hypervisor shows a PCI tree of its own.",
+    ("source", "trusted"), TOPOLOGY, stability="experimental",
+)  # fmt: skip
+TOPOLOGY_NIC_INFO = Metric(
+    "topology_nic_info", "info",
+    "A NIC on PCI: its interfaces, its address, and what it is there for: compute, storage,"
+    " default_route, other (slower, or no RDMA); of a compute NIC the rail, its place among them.",
+    ("device", "netdev", "pci_bus_id", "role", "rail"), TOPOLOGY, stability="experimental",
+)  # fmt: skip
 TOPOLOGY_GPU_BEST_NIC_INFO = Metric(
     "topology_gpu_best_nic_info", "info",
     "The compute NIC that is nearest to a GPU: how far it is (PIX, PXB, PHB, NODE, SYS), and the"
     " rail that it is on.",
     ("gpu", "uuid", "device", "distance", "rail"), TOPOLOGY, stability="experimental",
+)  # fmt: skip
+TOPOLOGY_GPU_NIC_DISTANCE = Metric(
+    "topology_gpu_nic_distance", "gauge",
+    "How far a GPU and a NIC are apart: 1 PIX, 2 PXB, 3 PHB, 4 NODE, 5 SYS. Absent where it cannot"
+    " be told.",
+    ("gpu", "uuid", "device", "path"), TOPOLOGY, stability="experimental",
+)  # fmt: skip
+TOPOLOGY_GPU_NIC_OK = Metric(
+    "topology_gpu_nic_ok", "gauge",
+    "1 if the GPU's nearest compute NIC is as near as the board allows, else 0: a NIC in the wrong"
+    " slot, or a GPU without one. Absent in virtual machines that have no topology file.",
+    ("gpu", "uuid"), TOPOLOGY, stability="experimental",
+)  # fmt: skip
+TOPOLOGY_NIC_SHARED = Metric(
+    "topology_nic_shared", "gauge",
+    "1 if the compute NIC is the nearest of several GPUs though there are as many NICs as GPUs.",
+    ("device",), TOPOLOGY, stability="experimental",
+)  # fmt: skip
+TOPOLOGY_GPU_GPU_DISTANCE = Metric(
+    "topology_gpu_gpu_distance", "gauge",
+    "How far two GPUs are apart: 0 NVLink (path tells how many links), 1 PIX ... 5 SYS. Each pair"
+    " is there once; peer is the index of the other GPU.",
+    ("gpu", "uuid", "peer", "path"), TOPOLOGY, stability="experimental",
+)  # fmt: skip
+TOPOLOGY_NVLINK_LINKS = Metric(
+    "topology_nvlink_links", "gauge",
+    "NVLinks that are active and lead to one peer: another GPU (peer is its PCI address), switches"
+    " or the CPU (peer is empty).",
+    (*_GPU, "kind", "peer"), TOPOLOGY, stability="experimental",
+)  # fmt: skip
+TOPOLOGY_GPU_NVLINK_OK = Metric(
+    "topology_gpu_nvlink_ok", "gauge",
+    "1 if the GPU has as many NVLinks up as most GPUs of the node, else 0.",
+    ("gpu", "uuid"), TOPOLOGY, stability="experimental",
+)  # fmt: skip
+TOPOLOGY_NUMA_NODE = Metric(
+    "topology_numa_node", "gauge",
+    "NUMA node of a GPU (device is empty) or a NIC. Absent where firmware tells none.",
+    ("gpu", "uuid", "device"), TOPOLOGY, stability="experimental",
+)  # fmt: skip
+TOPOLOGY_GPU_AFFINITY_INFO = Metric(
+    "topology_gpu_affinity_info", "info", "The CPUs that are near to a GPU, as the kernel lists"
+    " them.",
+    ("gpu", "uuid", "cpus"), TOPOLOGY, stability="experimental",
+)  # fmt: skip
+TOPOLOGY_PCIE_LINK_DEGRADED = Metric(
+    "topology_pcie_link_degraded", "gauge",
+    "1 if the PCIe link of a GPU (device is empty) or a NIC has fewer lanes (part is width) or is"
+    " slower (part is speed) than card and slot can do. The width counts on the whole way to the"
+    " CPU; the speed of a GPU is judged only while it is busy: it falls when idle.",
+    ("gpu", "uuid", "device", "part"), TOPOLOGY, stability="experimental",
 )  # fmt: skip
 
 # ---------------------------------------------------------------- fabric: use, balance, settings
@@ -1800,6 +2022,21 @@ TRAIN_RUNS_FAILED_TOTAL = Metric(
     "Runs (and restarts of runs) that failed on this node.",
     (), TRAINING, stability="experimental",
 )  # fmt: skip
+TRAIN_INTERRUPTIONS_TOTAL = Metric(
+    "train_interruptions_total", "counter",
+    "Times that the run was interrupted on this node and knew it beforehand: spot, maintenance.",
+    _RUN, TRAINING, stability="experimental",
+)  # fmt: skip
+TRAIN_INTERRUPTION_RECOVERIES_TOTAL = Metric(
+    "train_interruption_recoveries_total", "counter",
+    "Interruptions after which the run went on at this node, wherever it was interrupted.",
+    _RUN, TRAINING, stability="experimental",
+)  # fmt: skip
+TRAIN_INTERRUPTION_SECONDS_TOTAL = Metric(
+    "train_interruption_seconds_total", "counter",
+    "Time from interruptions until the first step after them, told where the run went on.",
+    _RUN, TRAINING, "seconds", "experimental",
+)  # fmt: skip
 TRAIN_RECORDS_REFUSED_TOTAL = Metric(
     "train_records_refused_total", "counter",
     "Records about runs that were not kept: nonsense, or beyond a limit.",
@@ -2199,6 +2436,69 @@ SPOT_INSTANCE_INFO = Metric(
     " lifecycle (on_demand, spot, reserved; empty: not known), type and zone.",
     ("provider", "lifecycle", "instance_type", "zone"), SPOT, stability="experimental",
 )  # fmt: skip
+_CLOUD = ("provider",)
+SPOT_NOTICE_SUPPORTED = Metric(
+    "spot_notice_supported", "gauge",
+    "1 if the provider's metadata service announces interruptions; 0: it documents nothing of the"
+    " kind (oci).",
+    _CLOUD, SPOT, stability="experimental",
+)  # fmt: skip
+SPOT_INTERRUPTION_NOTICE = Metric(
+    "spot_interruption_notice", "gauge",
+    "1 from when the cloud announces that it takes this node away until the node is gone, 0 while"
+    " it has just said that nothing is announced; absent while that is not known.",
+    _CLOUD, SPOT, stability="experimental",
+)  # fmt: skip
+SPOT_INTERRUPTION_DEADLINE_TIMESTAMP_SECONDS = Metric(
+    "spot_interruption_deadline_timestamp_seconds", "gauge",
+    "When the node is taken away, in Unix seconds; action: terminate, stop, hibernate. Absent"
+    " where the cloud gives no time (gcp).",
+    ("provider", "action"), SPOT, "seconds", "experimental",
+)  # fmt: skip
+SPOT_NOTICE_LEAD_SECONDS = Metric(
+    "spot_notice_lead_seconds", "gauge",
+    "From when the present announcement was first seen until its deadline: what a checkpoint has.",
+    _CLOUD, SPOT, "seconds", "experimental",
+)  # fmt: skip
+SPOT_REBALANCE_NOTICE = Metric(
+    "spot_rebalance_notice", "gauge",
+    "1 once the cloud has said that an interruption has become likely (aws), 0 while it has not.",
+    _CLOUD, SPOT, stability="experimental",
+)  # fmt: skip
+SPOT_MAINTENANCE_NOTICE = Metric(
+    "spot_maintenance_notice", "gauge",
+    "1 while work on the node or its host is announced, 0 while none is.",
+    _CLOUD, SPOT, stability="experimental",
+)  # fmt: skip
+SPOT_MAINTENANCE_DEADLINE_TIMESTAMP_SECONDS = Metric(
+    "spot_maintenance_deadline_timestamp_seconds", "gauge",
+    "When the earliest announced work of a kind begins, in Unix seconds; action: reboot, stop,"
+    " retire, maintenance, migrate, terminate, freeze, redeploy.",
+    ("provider", "action"), SPOT, "seconds", "experimental",
+)  # fmt: skip
+SPOT_POLLS_TOTAL = Metric(
+    "spot_polls_total", "counter",
+    "Questions to the metadata service by result: none and notice are answers; unauthorized,"
+    " forbidden, throttled, timeout, token_timeout (a connection, but never a token: the hop"
+    " limit), unreachable, redirected, server_error, malformed are not.",
+    ("provider", "result"), SPOT, stability="experimental",
+)  # fmt: skip
+SPOT_LAST_SUCCESS_TIMESTAMP_SECONDS = Metric(
+    "spot_last_success_timestamp_seconds", "gauge",
+    "When the metadata service last answered a question about announcements, in Unix seconds.",
+    _CLOUD, SPOT, "seconds", "experimental",
+)  # fmt: skip
+SPOT_INTERRUPTIONS_TOTAL = Metric(
+    "spot_interruptions_total", "counter",
+    "Interruptions of this node that were announced; each counts once.",
+    _CLOUD, SPOT, stability="experimental",
+)  # fmt: skip
+COST_INTERRUPTION_DOLLARS_TOTAL = Metric(
+    "cost_interruption_dollars_total", "counter",
+    "What interruptions of a run cost: the time until the first step after them, on all its GPUs,"
+    " at the mean price of this node's. An upper bound where machines that are gone cost nothing.",
+    _RUN, SPOT, "dollars", "experimental",
+)  # fmt: skip
 
 # ---------------------------------------------------------------- diagnosis: what the numbers mean
 # `run` is a training run; empty: the GPUs of the node that no run and no inference server uses.
@@ -2220,8 +2520,10 @@ DIAGNOSIS_CAUSE = Metric(
     "diagnosis_cause", "gauge",
     "1 for each thing that is seen to be so, 0 where it is seen not to be: data_loading,"
     " exposed_communication, bubble, checkpoint, framework, clock, straggler, memory_bandwidth,"
-    " memory_stalled, tensor_active, link_errors, congestion, pcie_errors, pcie_width,"
-    " small_messages, slow_collectives, late_ranks, sharp_unused, nccl_settings, rail_imbalance.",
+    " memory_stalled, tensor_active, link_errors, congestion, paused, pausing, pcie_errors,"
+    " pcie_width, nic_distance, small_messages, slow_collectives, late_ranks, sharp_unused,"
+    " nccl_settings,"
+    " rail_imbalance.",
     ("run", "cause"), DIAGNOSIS, stability="experimental",
 )  # fmt: skip
 DIAGNOSIS_SIGNAL_RATIO = Metric(
@@ -2349,6 +2651,11 @@ FLOPWATCH_STATE_SAVED_TIMESTAMP_SECONDS = Metric(
     "flopwatch_state_saved_timestamp_seconds", "gauge",
     "When that file was last written, in Unix seconds.",
     (), EXPORTER, "seconds", "experimental",
+)  # fmt: skip
+FLOPWATCH_NOTIFICATIONS_TOTAL = Metric(
+    "flopwatch_notifications_total", "counter",
+    "Notices of the cloud that were passed on by receiver and result: sent (taken by it), failed.",
+    ("receiver", "result"), EXPORTER, stability="experimental",
 )  # fmt: skip
 PROCESS_CPU_SECONDS_TOTAL = Metric(
     "process_cpu_seconds_total", "counter", "CPU time of the daemon, user and system.",

@@ -124,7 +124,7 @@ class HttpFetcher:
     def _fetch(self) -> Response:
         budget = _Budget(self._clock, self._timeout, self._max_bytes)
         secrets = self._secrets()
-        with self._explained():
+        with _explained(self._target.shown, self._timeout):
             target = self._target
             for _ in range(_MAX_REDIRECTS + 1):
                 answer = self._exchange(
@@ -140,32 +140,6 @@ class HttpFetcher:
         if self._kept is not None:
             self._kept.close()
             self._kept = None
-
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
-        """Say of each failure which URL it is about, in the few classes that callers know."""
-        shown = self._target.shown
-        try:
-            yield
-        except TimeoutError:
-            raise TimeoutError(f"{shown}: no whole answer within {self._timeout:g} s") from None
-        except ssl.SSLCertVerificationError as error:
-            raise ConnectionError(
-                f"{shown}: certificate not accepted: {error.verify_message} (see ca_file)"
-            ) from error
-        except http.client.IncompleteRead:
-            raise ConnectionError(f"{shown}: the answer broke off") from None
-        except ConnectionError as error:
-            raise ConnectionError(f"{shown}: {error}") from error
-        except _NonsenseError as error:
-            raise Malformed(f"{shown}: {error}") from None
-        except http.client.HTTPException as error:
-            # Its text quotes what the server sent, which may be anything.
-            raise Malformed(f"{shown}: not an HTTP answer ({type(error).__name__})") from None
-        except Malformed as error:
-            raise Malformed(f"{shown}: {error}") from error
-        except OSError as error:
-            raise ConnectionError(f"{shown}: {error.strerror or error}") from error
 
     def _secrets(self) -> dict[str, str]:
         """Return the headers that only the configured server may see."""
@@ -285,6 +259,108 @@ class HttpFetcher:
             raise Refused(status, reason, text)
         body = _decoded(answer, self._max_bytes, budget)
         return Response(status, answer.content_type, body)
+
+
+class Unreached(TimeoutError):  # noqa: N818 - said of the server
+    """Nobody has accepted a connection within the time."""
+
+
+class Reply(NamedTuple):
+    """An answer of any status; headers that were not sent are ""."""
+
+    status: int
+    content_type: str
+    etag: str
+    body: bytes
+
+
+class Caller:
+    """Asks one server for paths, with method and headers of one's own; any status is an answer.
+
+    For services whose statuses have a meaning, and which are asked seldom: each request has a
+    connection of its own. No redirect is followed and no proxy used; `allowed` tells which numeric
+    addresses may be connected to. Raises `ValueError` for a URL that cannot be used.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout: float,
+        clock: Clock,
+        max_bytes: int = _MAX_SIDE_BODY,
+        allowed: Callable[[str], bool] | None = None,
+    ) -> None:
+        self._target = _Target(url)
+        self._timeout = timeout
+        self._clock = clock
+        self._max_bytes = max_bytes
+        self._allowed = allowed
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        *,
+        body: bytes | None = None,
+        more_time: float = 0.0,
+    ) -> Reply:
+        """Return the answer to one request; `more_time` is added to the timeout, in seconds.
+
+        Raises `Unreached` if nobody accepts the connection in time, `TimeoutError` if no whole
+        answer comes, `ConnectionError` if the server is not there, leaves too early or is not
+        allowed, `Malformed` if what it sends is too large or not HTTP.
+        """
+        seconds = self._timeout + more_time
+        target = self._target
+        connection = _Connection(target, None)
+        connection.allowed = self._allowed
+        connection.budget = _Budget(self._clock, seconds, self._max_bytes)
+        shown = f"{target.scheme}://{target.netloc}{path.partition('?')[0]}"
+        with _explained(shown, seconds):
+            try:
+                self._connect(connection, shown)
+                sent = {"Host": target.netloc, "User-Agent": "flopwatch", "Connection": "close"}
+                connection.request(method, path, body, {**sent, **headers})
+                answer = _read(connection.getresponse(), self._max_bytes)
+            finally:
+                connection.close()
+        return Reply(answer.status, answer.content_type, answer.etag, answer.body)
+
+    def _connect(self, connection: _Connection, shown: str) -> None:
+        try:
+            connection.connect()
+        except TimeoutError:
+            raise Unreached(f"{shown}: no connection within {self._timeout:g} s") from None
+
+
+@contextmanager
+def _explained(shown: str, timeout: float) -> Iterator[None]:
+    """Say of each failure which URL it is about, in the few classes that callers know."""
+    try:
+        yield
+    except Unreached:
+        raise
+    except TimeoutError:
+        raise TimeoutError(f"{shown}: no whole answer within {timeout:g} s") from None
+    except ssl.SSLCertVerificationError as error:
+        raise ConnectionError(
+            f"{shown}: certificate not accepted: {error.verify_message} (see ca_file)"
+        ) from error
+    except http.client.IncompleteRead:
+        raise ConnectionError(f"{shown}: the answer broke off") from None
+    except ConnectionError as error:
+        raise ConnectionError(f"{shown}: {error}") from error
+    except _NonsenseError as error:
+        raise Malformed(f"{shown}: {error}") from None
+    except http.client.HTTPException as error:
+        # Its text quotes what the server sent, which may be anything.
+        raise Malformed(f"{shown}: not an HTTP answer ({type(error).__name__})") from None
+    except Malformed as error:
+        raise Malformed(f"{shown}: {error}") from error
+    except OSError as error:
+        raise ConnectionError(f"{shown}: {error.strerror or error}") from error
 
 
 def _meaning(status: int) -> tuple[Reason, str]:
@@ -486,6 +562,7 @@ class _Connection(http.client.HTTPConnection):
     """A connection to a target whose sockets keep to a budget."""
 
     budget: _Budget
+    allowed: Callable[[str], bool] | None = None
     response_class = _HttpResponse
 
     def __init__(self, target: _Target, context: Callable[[], ssl.SSLContext] | None) -> None:
@@ -528,9 +605,13 @@ class _Connection(http.client.HTTPConnection):
 
     def _addresses(self) -> list[tuple[Any, ...]]:
         try:
-            return list(socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM))
+            found = list(socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM))
         except (socket.gaierror, UnicodeError) as error:
             raise ConnectionError(f"the host's name is not known ({error})") from None
+        for one in found:
+            if self.allowed is not None and not self.allowed(str(one[4][0])):
+                raise ConnectionError(f"{one[4][0]} is no address that may be asked")
+        return found
 
 
 # ---------------------------------------------------------------- bodies
@@ -544,6 +625,7 @@ class _Answer(NamedTuple):
     encoding: str
     location: str
     body: bytes
+    etag: str = ""
 
 
 def _read(response: http.client.HTTPResponse, limit: int) -> _Answer:
@@ -566,6 +648,7 @@ def _read(response: http.client.HTTPResponse, limit: int) -> _Answer:
         header("Content-Encoding", "").strip().lower(),
         header("Location", ""),
         bytes(body),
+        header("ETag", ""),
     )
 
 

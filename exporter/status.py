@@ -15,11 +15,17 @@ from exporter import catalogue as c
 from exporter.samples import Metric, Sample, SourceView, View, series_of
 
 
-def document(view: View, about: Mapping[str, Any], *, detailed: bool) -> dict[str, Any]:
-    """Return the status of everything in `view`, headed by `about` (the daemon itself)."""
+def document(
+    view: View, about: Mapping[str, Any], notices: Mapping[str, Any], *, detailed: bool
+) -> dict[str, Any]:
+    """Return the status of everything in `view`, headed by `about` (the daemon itself).
+
+    `notices` is what the cloud has announced for the machine.
+    """
     return {
         "flopwatch": dict(about),
         "detailed": detailed,
+        "spot": dict(notices),
         "sources": [_source(source, detailed=detailed) for source in view.sources],
         "servers": _servers(view),
         "diagnoses": _diagnoses(view),
@@ -55,6 +61,7 @@ _IDENTITY: Mapping[Metric, str] = {
     c.HOST_INFO: "kernel",
     c.NIC_INFO: "device",
     c.LLM_SERVER_INFO: "engine",
+    c.SPOT_INSTANCE_INFO: "instance_type",
 }
 
 

@@ -17,7 +17,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
-from exporter.requests import PLAIN, Answer, Receive, Scope, Send, headers_of, is_local
+from exporter.requests import (
+    PLAIN,
+    Answer,
+    Receive,
+    Scope,
+    Send,
+    came_by_socket,
+    headers_of,
+    is_local,
+)
 
 PageKey = tuple[frozenset[str] | None, bool, bool]
 
@@ -33,7 +42,8 @@ class Services:
     """What the web room is given to answer with.
 
     `at_once` returns a page if that takes no time, `page` always (any thread may call it);
-    `status` takes whether the caller may see details; `reload` returns the problems that kept the
+    `status` and `notices` (what the cloud has announced) take whether the caller may see details;
+    `reload` returns the problems that kept the
     old configuration in force, and is `None` where it is not offered over HTTP; `release` lets go
     of the drivers for so many seconds, and says which are closed; `push` answers what jobs send to
     one of `PUSHES`. `reload` and `release` run in `chores` and
@@ -46,6 +56,7 @@ class Services:
     healthy: Callable[[], bool]
     ready: Callable[[], bool]
     status: Callable[[bool], Mapping[str, Any]]
+    notices: Callable[[bool], Mapping[str, Any]]
     reload: Callable[[], tuple[str, ...]] | None
     release: Callable[[float | None], Mapping[str, bool]]
     scraped: Callable[[], None]
@@ -77,6 +88,7 @@ class _Front:
             "/metrics": self._metrics,
             "/-/healthy": self._healthy,
             "/-/ready": self._ready,
+            "/spot": self._spot,
             "/": _to_status,
         }
 
@@ -132,6 +144,13 @@ class _Front:
         if self._services.healthy():
             return Answer(200, PLAIN, b"healthy\n")
         return Answer(503, PLAIN, b"the daemon's own heartbeat has stopped\n")
+
+    async def _spot(self, scope: Scope) -> Answer:
+        """Answer jobs, which ask each second: without FastAPI, from what is in memory."""
+        document = self._services.notices(is_local(scope) or came_by_socket(scope))
+        body = json.dumps(document, allow_nan=False, separators=(",", ":")).encode()
+        guard = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
+        return Answer(200, "application/json", body, guard)
 
     async def _ready(self, _: Scope) -> Answer:
         if self._services.ready():

@@ -37,7 +37,12 @@ ROOMS = {
     "catalogue": Room(("samples",)),
     "files": Room(),
     "tail": Room(),
+    # The door to drivers' own statistics.
+    "ethtool": Room(),
     "fetch": Room(("samples", "clock")),
+    # What a cloud has announced for this machine, and how each cloud is asked.
+    "notices": Room(),
+    "clouds": Room(("samples", "clock", "fetch", "notices", "clouds.*")),
     "formats": Room(("samples",)),
     "reference": Room(("reference.*",)),
     # A guest in jobs: no room of ours but itself.
@@ -79,12 +84,15 @@ ROOMS = {
     "sources.profiles": Room((*SOURCE, "profiling.*", "training.*")),
     "sources.network": Room((*SOURCE, "sources.network.*")),
     "sources.nccl": Room((*SOURCE, "profiling.*")),
+    "sources.ethtool": Room((*SOURCE, "ethtool")),
     "sources.nccl_environment": Room((*SOURCE, "derive.*", "discovery.*", "training.*")),
     "sources.discovery": Room((*SOURCE, "engines.*", "discovery.*")),
     "sources.training_ranks": Room((*SOURCE, "discovery.*", "training.records")),
     "formats.ranks": Room(("samples", "formats.podlog")),
     "sources.training_logs": Room((*SOURCE, "tail", "training.records")),
     "sources.training_files": Room((*SOURCE, "training.*", "sources.training_files.*")),
+    # How far devices are from each other is arithmetic; the source brings the paths.
+    "sources.topology": Room((*SOURCE, "derive.fabric.*", "sources.topology.*")),
     "sources.training_page": Room((*SOURCE, "training.*")),
     "sources.placement": Room((*SOURCE, "discovery.*")),
     # Where inference servers are looked for: finders know neither sources nor plans.
@@ -101,7 +109,8 @@ ROOMS = {
     "formats.trainpage": Room(("samples", "training.*", "formats.tags", "formats.exposition")),
     "formats.otlp": Room(("samples", "training.*", "formats.tags", "formats.protobuf")),
     "sources.push": Room((*SOURCE, "training.*")),
-    "sinks": Room(("samples", "catalogue", "clock")),
+    "sources.spot": Room((*SOURCE, "clouds.*", "notices")),
+    "sinks": Room(("samples", "catalogue", "clock", "notices")),
     "board": Room(("samples",)),
     "runner": Room(("samples", "clock", "board")),
     "isolate": Room(("samples", "clock", "catalogue", "sources"), ("psutil",)),
@@ -115,6 +124,7 @@ ROOMS = {
     "web": Room(("samples", "requests"), ("fastapi", "starlette")),
     "unixsocket": Room(),
     "demo": Room(("samples", "clock", "demo.*")),
+    "demo.drivers": Room(("samples", "clock", "demo.*", "ethtool")),
     "demo.nvml": Room(("samples", "clock", "demo.*", "nvml.driver")),
     "plans": Room(("*",), ("*",)),
     "connection": Room((), ("uvicorn",)),
@@ -146,6 +156,19 @@ ROOMS = {
             "commands.*",
         )
     ),
+    # It looks at this machine where no daemon does.
+    "commands.topology": Room(
+        (
+            "samples",
+            "catalogue",
+            "clock",
+            "config",
+            "derive.fabric.*",
+            "commands.*",
+            "nvml.inventory",
+            "sources.topology.*",
+        )
+    ),
     "app": Room(
         (
             "board",
@@ -153,6 +176,7 @@ ROOMS = {
             "clock",
             "config",
             "exposition",
+            "notices",
             "nvml.inventory",
             "plans",
             "runner",

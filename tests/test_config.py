@@ -113,6 +113,7 @@ def test_the_example_file_is_valid_and_shows_every_key() -> None:
     from exporter.config import (
         AcceleratorSettings,
         BaselineSettings,
+        ReceiverSettings,
         ServerSettings,
         TrainingFilesSettings,
         TrainingPageSettings,
@@ -121,7 +122,8 @@ def test_the_example_file_is_valid_and_shows_every_key() -> None:
     from exporter.config.money import HoursSettings, TcoSettings
 
     listed = (
-        AcceleratorSettings, BaselineSettings, HoursSettings, ServerSettings, TcoSettings,
+        AcceleratorSettings, BaselineSettings, HoursSettings, ReceiverSettings, ServerSettings,
+        TcoSettings,
         TrainingFilesSettings, TrainingPageSettings, TrainingRunSettings,
     )  # fmt: skip
     known = keys(Settings).union(OPTIONS, *map(keys, listed))

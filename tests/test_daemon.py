@@ -328,6 +328,7 @@ def test_a_failed_reload_shows_even_when_no_source_publishes(start: Start, tmp_p
     """The page kept for a quiet board knows of it."""
     file = tmp_path / "flopwatch.yaml"
     quiet = "reload: {watch: 0s}\nsources: {host: {enabled: false}, network: {enabled: false}, "
+    quiet += "ethtool: {enabled: false}, "
     file.write_text(quiet + "process: {enabled: false}}\n")
     daemon = start("--config", str(file))
     daemon.wait_for("/-/ready", ready)

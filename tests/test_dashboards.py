@@ -114,7 +114,7 @@ def node(tmp_path_factory: pytest.TempPathFactory, tool: Callable[[str], str]) -
     config.write_text(
         f"root: {root}\ncompat: [dcgm, dcgm-4.9, nvidia_smi]\nsources:\n"
         "  nvml: {enabled: true}\n  kmsg: {enabled: true}\n  derived: {enabled: true}\n"
-        "  host: {enabled: false}\n  network: {enabled: false}\n"
+        "  host: {enabled: false}\n  network: {enabled: false}\n  ethtool: {enabled: false}\n"
     )
     port = free_port()
     daemon = Daemon(

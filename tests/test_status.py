@@ -23,6 +23,7 @@ from exporter.samples import (
 )
 from exporter.status import document, summary
 
+NOTICES = {"provider": None, "notices": []}
 ABOUT: Mapping[str, Any] = {"version": "1.2.3", "ready": True}
 LLAMA = ("llama-3.1-8b", "", "vllm", "chat")
 QWEN = ("qwen3", "v2", "vllm", "chat")
@@ -43,7 +44,7 @@ def source(name: str, group: str, state: State = "up", *samples: Sample, **more:
 
 def told(*sources: SourceView, detailed: bool = True) -> dict[str, Any]:
     """Return the document of these sources, after a trip through strict JSON."""
-    said = document(View(sources, token=()), ABOUT, detailed=detailed)
+    said = document(View(sources, token=()), ABOUT, NOTICES, detailed=detailed)
     read: dict[str, Any] = json.loads(json.dumps(said, allow_nan=False))
     return read
 
@@ -60,6 +61,7 @@ def test_document_is_headed_by_the_daemon() -> None:
     assert told(detailed=False) == {
         "flopwatch": {"version": "1.2.3", "ready": True},
         "detailed": False,
+        "spot": NOTICES,
         "sources": [],
         "servers": [],
         "diagnoses": [],

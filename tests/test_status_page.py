@@ -208,6 +208,7 @@ def served(site: Site) -> Iterator[Site]:
                 healthy=lambda: True,
                 ready=lambda: True,
                 status=lambda _: site.document,
+                notices=lambda _: {},
                 reload=None,
                 release=lambda _: {},
                 scraped=lambda: None,
@@ -490,6 +491,46 @@ def test_without_a_diagnosis_there_is_no_section(browse: Browse) -> None:
     with served(Site(lambda _: status(source("host", "host")))) as site:
         page = browse(site)
     assert page.one(id="diagnosis").hidden
+
+
+def notice(kind: str, action: str, **more: Any) -> dict[str, Any]:
+    return {"kind": kind, "action": action, "deadline": None, "detail": "", **more}
+
+
+def test_what_the_cloud_announces_stands_at_the_top(browse: Browse) -> None:
+    """What comes, when, and how long that is; what is called off later is a milder notice."""
+    document = status(source("host", "host"))
+    document["spot"] = {
+        "provider": "aws",
+        "notices": [
+            notice("interruption", "terminate", deadline=4_000_000_000.0),
+            notice("rebalance", "replace", deadline=1_000_000_000.0),
+            notice("maintenance", "reboot", detail=MARKUP),
+        ],
+    }
+    with served(Site(lambda _: document)) as site:
+        page = browse(site)
+    first, second, third = page.one(id="announced").all("li")
+    assert first.text.startswith("The cloud takes this node away: terminate, at 2096-10-02 ")
+    assert re.search(r", in [0-9]+\sd ", first.text)
+    assert "mild" not in first.attributes["class"]
+    assert second.text.endswith("which is past.")
+    assert third.text == (
+        f"The cloud announces work on this node: reboot, the time is not told ({MARKUP})."
+    )
+    assert "mild" in third.attributes["class"]
+
+
+@pytest.mark.parametrize("spot", [None, [], {"notices": 7}, {"notices": [None, 3, {}]}])
+def test_a_status_without_announcements_or_with_odd_ones_is_shown(
+    browse: Browse, spot: Any
+) -> None:
+    """An older or newer daemon may answer a page that is open."""
+    document = {**status(source("host", "host")), "spot": spot}
+    with served(Site(lambda _: document)) as site:
+        page = browse(site)
+    assert page.one(id="announced").hidden == (not (spot and isinstance(spot["notices"], list)))
+    assert page.one(id="sources").all("tr")
 
 
 def test_every_page_is_linked(busy_node: Visit) -> None:

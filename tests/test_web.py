@@ -127,6 +127,7 @@ def services(pages: Pages) -> Iterator[Services]:
             healthy=lambda: True,
             ready=lambda: True,
             status=lambda detailed: {"detailed": detailed},
+            notices=lambda detailed: {"detailed": detailed, "notices": []},
             reload=None,
             release=lambda _: {},
             scraped=pages.scraped,
@@ -524,3 +525,19 @@ def test_reload_is_not_for_links(services: Services) -> None:
     """GET changes nothing: a link or a crawler cannot reload."""
     answer = ask(replace(services, reload=tuple), "/-/reload", client=LOCAL)
     assert answer.status == 405
+
+
+# ---------------------------------------------------------------- what the cloud announces
+
+
+@pytest.mark.parametrize(("peer", "detailed"), [("127.0.0.1", True), ("10.1.2.3", False)])
+def test_jobs_read_notices_and_only_this_machine_their_details(
+    services: Services, peer: str, detailed: bool
+) -> None:
+    """It is answered from memory, without FastAPI, and kept by nobody."""
+    answer = ask(services, "/spot", client=(peer, 4711))
+    assert answer.status == 200
+    assert json.loads(answer.body) == {"detailed": detailed, "notices": []}
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.headers["cache-control"] == "no-store"
+    assert ask(services, "/spot", method="POST").status == 405

@@ -72,6 +72,7 @@ class Line:
         # A token is only sent to the address that it was given for.
         self._secrets = secrets if url else Secrets()
         self.timeout = timeout
+        self._prefix = ""
         self._open: tuple[http.client.HTTPConnection, Mapping[str, str], str] | None = None
 
     @property
@@ -110,6 +111,20 @@ class Line:
             self.close()
         return answer.status, content
 
+    def get(self, path: str) -> tuple[int, bytes]:
+        """Return status and body of a page, by a connection of its own.
+
+        Raises `OSError`, `HTTPException`, and `ValueError`.
+        """
+        self.close()
+        try:
+            connection, headers, _ = self._connect()
+            connection.request("GET", self._prefix + path, headers=dict(headers))
+            answer = connection.getresponse()
+            return answer.status, answer.read(_MOST_ANSWER)
+        finally:
+            self.close()
+
     def hurry(self, timeout: float) -> None:
         """Wait no longer than so many seconds from now on."""
         self.timeout = timeout
@@ -137,6 +152,7 @@ class Line:
                 failure = error
                 continue
             self._open = connection, headers, place.prefix + PATH
+            self._prefix = place.prefix
             return self._open
         raise failure
 

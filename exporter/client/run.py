@@ -388,6 +388,27 @@ class Run:
         self._finish("failed", str(reason))
 
     @quietly
+    def interrupt(self, reason: str = "") -> Record | None:
+        """Tell that the run stops because its machine is taken away, and is to go on elsewhere.
+
+        That is no failure. A checkpoint may still be told; how the script ends is not. Return what
+        was told, for `go_on`; `None` if it is not for this rank to tell.
+        """
+        if self._over or self._sender is None or self._pid != os.getpid():
+            return None
+        self._over = True
+        if not self._reports:
+            return None
+        told: Record | None = self._tell("interrupted", detail=str(reason)[:512], step=self._last)
+        return told
+
+    @quietly
+    def go_on(self, interrupted: Record) -> None:
+        """Tell of an interruption of this run at whatever machine, as `interrupt` returned it."""
+        if self._sender is not None and self._reports:
+            self._sender.tell({**interrupted, "run": self._name})
+
+    @quietly
     def end(self) -> None:
         """Tell that the run has ended as it should. Nothing more is told afterwards."""
         self._finish("ended", "")
@@ -439,14 +460,16 @@ class Run:
             self._tell("first_step", step=self._last)
 
     @quietly
-    def _tell(self, kind: str, **more: Any) -> None:
+    def _tell(self, kind: str, **more: Any) -> Record | None:
         if self._sender is None:
-            return
+            return None
         moment = {
             "kind": "moment", "run": self._name, "moment": kind, "wall": time.time(),
             "rank": self._rank, "attempt": self._attempt, **more,
         }  # fmt: skip
-        self._sender.tell({name: value for name, value in moment.items() if value is not None})
+        told = {name: value for name, value in moment.items() if value is not None}
+        self._sender.tell(told)
+        return told
 
     def _plain(self, told: Mapping[str, Any]) -> dict[str, Any]:
         """Return the numbers among what was told. Nothing is asked of a tensor."""

@@ -25,7 +25,12 @@ from pydantic import (
     model_validator,
 )
 
-from exporter.config.fabric import FabricSettings, NcclEnvironmentSettings
+from exporter.config.ethtool import EthtoolSettings
+from exporter.config.fabric import (
+    FabricSettings,
+    NcclEnvironmentSettings,
+    TopologySettings,
+)
 from exporter.config.money import (
     CostSettings,
     HoursSettings,
@@ -41,6 +46,7 @@ from exporter.config.node import (
     NvmlSettings,
     ProcessSettings,
 )
+from exporter.config.notices import NotifySettings, ReceiverSettings, SpotSettings
 from exporter.config.serving import (
     InferenceSettings,
     ServerSettings,
@@ -94,6 +100,7 @@ __all__ = [
     "LogSettings",
     "Precision",
     "ProfilesSettings",
+    "ReceiverSettings",
     "ServerSettings",
     "Settings",
     "TrainingFilesSettings",
@@ -120,12 +127,15 @@ class SourcesSettings(Section):
     derived: DerivedSettings = DerivedSettings()
     host: HostSettings = HostSettings()
     network: NetworkSettings = NetworkSettings()
+    ethtool: EthtoolSettings = EthtoolSettings()
     process: ProcessSettings = ProcessSettings()
+    topology: TopologySettings = TopologySettings()
     inference: InferenceSettings = InferenceSettings()
     serving: ServingSettings = ServingSettings()
     logs: LogsSettings = LogsSettings()
     profiles: ProfilesSettings = ProfilesSettings()
     nccl: NcclSettings = NcclSettings()
+    spot: SpotSettings = SpotSettings()
     nccl_environment: NcclEnvironmentSettings = NcclEnvironmentSettings()
     ranks: RanksSettings = RanksSettings()
     opencost: OpenCostSettings = OpenCostSettings()
@@ -179,6 +189,7 @@ class Settings(Section):
     state_interval: Duration = Field(default="60s", ge=1, le=3600)  # type: ignore[assignment]
     push: PushSettings = PushSettings()
     sources: SourcesSettings = SourcesSettings()
+    notify: NotifySettings = NotifySettings()
     diagnosis: DiagnosisSettings = DiagnosisSettings()
     fabric: FabricSettings = FabricSettings()
     training: TrainingSettings = TrainingSettings()
@@ -369,6 +380,8 @@ _ENTRIES: dict[str, type[Section]] = {
     "runs": TrainingRunSettings,
     "training_files": TrainingFilesSettings,
     "training_pages": TrainingPageSettings,
+    "alertmanagers": ReceiverSettings,
+    "webhooks": ReceiverSettings,
     "hours": HoursSettings,
 }
 """What the entries of a list are, by its key."""

@@ -68,8 +68,13 @@ class DiagnosisThresholds(Section):
     nccl_settings: Share = 0.50
     rail_imbalance: Share = 0.30
     pcie_width: Share = 0.99
+    paused: Share = 0.05
+    pausing: Share = 0.01
+    far_nics: Share = 0.01
     link_error_rate: EventRate = 0.01
     congestion_rate: EventRate = 100.0
+    pause_frame_rate: EventRate = 500.0
+    pause_storm_rate: EventRate = 0.001
     pcie_error_rate: EventRate = 0.1
 
     @model_validator(mode="after")

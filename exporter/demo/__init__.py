@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from exporter.clock import Clock, SystemClock
+from exporter.demo.drivers import DemoDrivers
 from exporter.demo.engines import (
     LLAMACPP_TYPE,
     VLLM_TYPE,
@@ -29,6 +30,7 @@ from exporter.demo.engines import (
     vllm_page,
 )
 from exporter.demo.kernel import KernelFiles
+from exporter.demo.metadata import MetadataServer, announced
 from exporter.demo.node import SERVING, Node
 from exporter.demo.nvml import DemoNvml
 from exporter.demo.sysfs import SysfsTree
@@ -72,7 +74,8 @@ class Demo:
 
     `root` is what to hand to sources as the machine's root, `kernel_log` the log below it,
     `run` is the training job's name, `TRAINING_LOG` what it prints below the root; `servers` is
-    each inference server by name; `page_servers` must be served until `close`. The node has been
+    each inference server by name; `page_servers` must be served until `close`, and so must
+    `metadata`, the service in which the cloud tells of the machine. The node has been
     running for half a minute when this returns, so that there is something to see.
 
     Raises `OSError` if `directory` cannot be written or already holds a demo, `KeyError` for a
@@ -105,6 +108,8 @@ class Demo:
             self._write()
             llamacpp = PageServer(self._locked(llamacpp_page), LLAMACPP_TYPE)
             undo.callback(llamacpp.shutdown)
+            self.metadata = MetadataServer(self._announced)
+            undo.callback(self.metadata.shutdown)
             servers = {"llama-3b": DemoServer("llamacpp", llamacpp.url, ())}
             self.page_servers: tuple[PageServer, ...] = (llamacpp,)
             if self._node.serves:
@@ -140,6 +145,10 @@ class Demo:
         """Return NVIDIA's library as this node has it, for one source."""
         return DemoNvml(self._node, self._lock)
 
+    def drivers(self) -> DemoDrivers:
+        """Return the drivers of this node's network cards, for one source."""
+        return DemoDrivers(self._node, self._lock)
+
     def close(self) -> None:
         """Stop the servers and remove the files; no harm in calling it twice."""
         self._undo.close()
@@ -149,6 +158,10 @@ class Demo:
         self._kernel.write(self._node)
         with self._lock:
             self._teller.tell(self._node.job.take())
+
+    def _announced(self) -> Mapping[str, str]:
+        with self._lock:
+            return announced(self._node)
 
     def _locked(self, page: Callable[[Node], bytes]) -> Callable[[], bytes]:
         def locked() -> bytes:

@@ -326,11 +326,18 @@ class PageServer:
 
     Has no thread of its own: whoever has one calls `serve_forever` in it, which returns after
     `shutdown`. One exchange at a time, one exchange for each connection, so that a client that
-    keeps its connection open keeps nobody else waiting. `page` is called in that thread.
+    keeps its connection open keeps nobody else waiting. `page` is called in that thread. `handler`
+    answers in place of the one for pages.
     """
 
-    def __init__(self, page: Callable[[], bytes], content_type: str = VLLM_TYPE) -> None:
-        self._server = _Listener(("127.0.0.1", 0), partial(_Handler, page, content_type))
+    def __init__(
+        self,
+        page: Callable[[], bytes],
+        content_type: str = VLLM_TYPE,
+        handler: Callable[..., http.server.BaseHTTPRequestHandler] | None = None,
+    ) -> None:
+        answer: Any = handler or partial(_Handler, page, content_type)
+        self._server = _Listener(("127.0.0.1", 0), answer)
         self._lock = threading.Lock()
         self._closed = self._served = False
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}/metrics"

@@ -1,4 +1,4 @@
-"""What the kernel of the made-up node shows of its GPUs: PCI devices, processes, and its log.
+"""What the kernel of the made-up node shows of its GPUs: processes, and its log.
 
 The log stands in a regular file in the format of `/dev/kmsg`, below the same root as the network's
 part of `/sys` (`sysfs`). Its clock starts when the node was born, which `/proc/stat` says.
@@ -40,10 +40,6 @@ class KernelFiles:
                 self._say(_ERROR, xid.at, _line(node.gpus.all[xid.gpu].address, xid))
 
     def _begin(self, node: Node) -> None:
-        for gpu in node.gpus.all:
-            device = f"sys/bus/pci/devices/{gpu.address}"
-            for file, text in (("vendor", "0x10de"), ("device", "0x2330"), ("class", "0x030200")):
-                self._put(f"{device}/{file}", text)
         for process in _processes(node):
             self._put(f"proc/{process.pid}/comm", process.name)
         self._put("proc/stat", f"btime {int(node.born)}")

@@ -380,20 +380,34 @@ class Port(NamedTuple):
 
 
 class Interface(NamedTuple):
-    """A network interface: its speed in Mb/s, bytes moved, and whether it is a card."""
+    """A network interface: its speed in Mb/s, bytes moved, and the driver of its card, if any."""
 
     megabits: int
     sent: int
     received: int
-    hardware: bool = True
+    driver: str = ""
 
 
+class Pauses(NamedTuple):
+    """For how long a RoCE port was not allowed to send, and had others wait, in microseconds."""
+
+    paused: int
+    pausing: int
+
+
+BONDED = ("ens8f0", "ens8f1")
 RAILS = tuple(f"mlx5_{n}" for n in range(8))
 _SLOW, _WEAK = 5, 3
+MISPLACED = RAILS[6]
+"""The NIC that is in the wrong slot, unless all is sound (`pci`): its GPU has none of its own."""
 # A sharded model: two gathers and one scatter of bf16 weights in each step, for each rail.
 _VOLUME = 3 * 2 * 13_000_000_000 // 2
 _SAVED = 700e6
 """Bytes of a checkpoint that are written each second."""
+
+
+# A lossless network pauses now and then.
+_QUIET = 0.0004
 
 
 class Fabric:
@@ -414,6 +428,7 @@ class Fabric:
         self._downs = self._notices = 0
         self._sent = [0] * 8
         self._waits, self._symbols, self._resent = [0] * 8, [0] * 8, [0] * 8
+        self._pauses = (0.0, Pauses(0, 0), (0.0, 0.0))
         self._begin(0.0)
 
     @property
@@ -447,9 +462,23 @@ class Fabric:
     def interfaces(self) -> Mapping[str, Interface]:
         """Return the network interfaces as they are now, by name."""
         return {
-            "bond0": Interface(200_000, self._flow(4e6), self._flow(1.5e6), hardware=False),
-            "eno1": Interface(1_000, self._flow(40e3), self._flow(25e3)),
+            "bond0": Interface(200_000, self._flow(4e6), self._flow(1.5e6)),
+            "eno1": Interface(1_000, self._flow(40e3), self._flow(25e3), "igb"),
+            **{
+                name: Interface(100_000, self._flow(2e6), self._flow(0.75e6), "mlx5_core")
+                for name in BONDED
+            },
         }
+
+    def pauses(self) -> Pauses:
+        """Return how long each of the bonded RoCE ports was paused, and paused others, so far."""
+        since, base, (paused, pausing) = self._pauses
+        passed = round((self._now - since) * 1e6)
+        return Pauses(base.paused + int(passed * paused), base.pausing + int(passed * pausing))
+
+    def pause(self, paused: float, pausing: float) -> None:
+        """Have the bonded ports be paused, and pause others, such shares of the time from now."""
+        self._pauses = (self._now, self.pauses(), (paused, pausing))
 
     def moved(self, *rails: int) -> tuple[int, int]:
         """Return the bytes that some rails have sent and received together."""
@@ -555,6 +584,7 @@ class Node:
     def inject(self, faults: Faults) -> None:
         """Let the training job have other faults, from its next step on."""
         self.job.faults = faults
+        self.fabric.pause(_QUIET + faults.paused, faults.pausing)
         for index in self.job.scenario.gpus:
             self.gpus.all[index].cap = TOP if faults.clock is None else faults.clock
 

@@ -35,6 +35,7 @@ _SAYS: Mapping[int, str] = {
     FUNCTION_NOT_FOUND: "Function Not Found",
 }
 _LINKS, _LINK_MEGABYTES = 18, 26_562
+_SWITCH = 2
 _KIB, _MIB = 1024, 1024 * 1024
 _MEMORY_CLOCK, _VIDEO_CLOCK = 2619, 1545
 _BANKS = 2560
@@ -158,6 +159,11 @@ def _link_state(_: Gpu, link: int) -> int:
     return 1
 
 
+def _link_peer(gpu: Gpu, link: int) -> int:
+    _link_state(gpu, link)
+    return _SWITCH
+
+
 def _link_errors(gpu: Gpu, link: int, _: int) -> int:
     _link_state(gpu, link)
     return 0
@@ -195,6 +201,7 @@ _GPU: Mapping[str, Callable[..., Any]] = {
     "nvmlDeviceGetRowRemapperHistogram": _spare_rows,
     "nvmlDeviceGetPcieThroughput": _pcie_rate,
     "nvmlDeviceGetNvLinkState": _link_state,
+    "nvmlDeviceGetNvLinkRemoteDeviceType": _link_peer,
     "nvmlDeviceGetNvLinkErrorCounter": _link_errors,
 }
 """What each GPU answers for itself; arguments after the GPU are the library's."""

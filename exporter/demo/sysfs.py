@@ -1,4 +1,4 @@
-"""The network part of `/sys`, written for a made-up node.
+"""The network part of `/sys` and its PCI devices, written for a made-up node.
 
 Names, texts and units are those of a DGX-class node with ConnectX-7 cards, so that the real reader
 reads it: data counters in words of four octets, narrow error counters that stop at their top, the
@@ -8,10 +8,12 @@ driver's fallback rate on a port that is down. What else is below the root is wr
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from exporter.demo.node import Interface, Node, Port
+from exporter.demo.pci import Card, cards
 
 _COUNTERS = (
     "VL15_dropped", "excessive_buffer_overrun_errors", "link_downed", "link_error_recovery",
@@ -55,9 +57,14 @@ class SysfsTree:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._written: dict[str, bytes] = {}
+        self._cards: Mapping[str, Card] = {}
 
     def write(self, node: Node) -> None:
         """Bring the tree to where the node is. Raises `OSError`."""
+        if not self._cards:
+            self._cards = cards(sound=node.job.scenario.sound)
+            for card in dict.fromkeys(self._cards.values()):
+                self._plug(card)
         for name, port in node.fabric.ports().items():
             device = f"sys/class/infiniband/{name}"
             if f"{device}/fw_ver" not in self._written:
@@ -66,9 +73,9 @@ class SysfsTree:
                 self._put(f"{device}/ports/1/{file}", text)
         for name, interface in node.fabric.interfaces().items():
             base = f"sys/class/net/{name}"
-            if interface.hardware and f"{base}/type" not in self._written:
-                self._link_driver(base, "igb")
-            for file, text in _interface_files(interface):
+            if interface.driver and f"{base}/type" not in self._written:
+                self._link(f"{base}/device", f"sys/devices/{self._cards[name].path}")
+            for file, text in _interface_files(name, interface):
                 self._put(f"{base}/{file}", text)
 
     def _identify(self, device: str, port: Port) -> None:
@@ -79,12 +86,19 @@ class SysfsTree:
         self._put(f"{device}/node_type", "1: CA")
         for file, text in zip(("hca_type", "board_id", "fw_ver"), card, strict=True):
             self._put(f"{device}/{file}", text)
-        self._link_driver(device, "mlx5_core")
+        name = device.rpartition("/")[2]
+        self._link(f"{device}/device", f"sys/devices/{self._cards[name].path}")
 
-    def _link_driver(self, base: str, driver: str) -> None:
-        folder = self._root / base / "device"
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "driver").symlink_to(f"../../../../bus/pci/drivers/{driver}")
+    def _plug(self, card: Card) -> None:
+        for file, text in card.files():
+            self._put(f"sys/devices/{file}", text)
+        self._link(f"sys/devices/{card.path}/driver", f"sys/bus/pci/drivers/{card.driver}")
+        self._link(f"sys/bus/pci/devices/{card.address}", f"sys/devices/{card.path}")
+
+    def _link(self, file: str, target: str) -> None:
+        path = self._root / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.symlink_to("../" * file.count("/") + target)
 
     def _put(self, file: str, text: str | int) -> None:
         data = f"{text}\n".encode()
@@ -142,9 +156,21 @@ def _port_files(name: str, port: Port) -> Iterator[tuple[str, str | int]]:
         yield f"hw_counters/{counter}", driver.get(counter, 0)
 
 
-def _interface_files(interface: Interface) -> Iterator[tuple[str, str | int]]:
+def number_of(interface: str) -> int:
+    """Return the number that the kernel has given an interface."""
+    return 2 + zlib.crc32(interface.encode()) % 1000
+
+
+def address_of(interface: str) -> bytes:
+    """Return an interface's hardware address, one of those that may be made up."""
+    return b"\x02\x00" + zlib.crc32(interface.encode()).to_bytes(4, "big")
+
+
+def _interface_files(name: str, interface: Interface) -> Iterator[tuple[str, str | int]]:
     """Yield each file of an interface's folder with its text."""
     yield "type", 1
+    yield "ifindex", number_of(name)
+    yield "address", ":".join(f"{octet:02x}" for octet in address_of(name))
     yield "mtu", 9000 if interface.megabits > 10_000 else 1500
     yield "operstate", "up"
     yield "carrier", 1

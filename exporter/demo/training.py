@@ -130,9 +130,12 @@ class Faults(NamedTuple):
     """What is wrong with a job. Shares are of the step as it then is; rails that are down, and
     checkpoints, count for nothing there.
 
-    `data` is waiting for the loader, `late` waiting in the collective for ranks of other nodes,
-    `clock` a cap in megahertz on the job's GPUs, `straggler` one of the node's ranks, the work of
-    which takes `slower` times as long. A checkpoint is written each `checkpoint_steps`.
+    `paused` is the share of time in which the ports to the storage may not send (a storm of pause
+    frames), `pausing` that in which they have others wait; what that costs the loader is `data`'s
+    to say. `data` is waiting for the loader, `late` waiting in the collective for ranks of other
+    nodes, `clock` a cap in megahertz on the job's GPUs, `straggler` one of the node's ranks, the
+    work of which takes `slower` times as long. A checkpoint is written each `checkpoint_steps`.
+    `notice` seconds after its beginning the cloud announces that it takes the node away.
     """
 
     data: float = 0.0
@@ -141,6 +144,9 @@ class Faults(NamedTuple):
     straggler: int | None = None
     slower: float = 1.2
     checkpoint_steps: int | None = None
+    paused: float = 0.0
+    pausing: float = 0.0
+    notice: float | None = None
 
 
 class Scenario(NamedTuple):
@@ -444,7 +450,9 @@ SCENARIOS: Mapping[str, Scenario] = {
     "late-ranks": _DEFAULT._replace(faults=Faults(late=0.2)),
     "clock-cap": _DEFAULT._replace(faults=Faults(clock=1005)),
     "straggler": _DEFAULT._replace(faults=Faults(straggler=1, slower=1.4)),
+    "pause-storm": _DEFAULT._replace(faults=Faults(data=0.15, paused=0.25)),
     "checkpoints": _DEFAULT._replace(faults=Faults(checkpoint_steps=5)),
+    "spot-notice": _DEFAULT._replace(faults=Faults(notice=60.0)),
     "case-study": Scenario(
         _course(tuple(CASE_STUDY.values())), tuple(range(8)), sound=True, watts=700.0
     ),

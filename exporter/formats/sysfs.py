@@ -1,4 +1,4 @@
-"""The texts of `/sys` and `/proc`: numbers, link rates, pressure, NUMA memory.
+"""The texts of `/sys` and `/proc`: numbers, link rates, PCIe links, pressure, NUMA memory, routes.
 
 Pure functions over bytes; reading the files is left to the sources. What cannot be understood is
 `None` or left out: drivers write `N/A (no PMA)`, -1 or nothing where they have no value. Only a
@@ -18,6 +18,8 @@ _LEADING = re.compile(rb"\s*([0-9]{1,9})\s*:")
 _STALLED = re.compile(rb"^(some|full) .*\btotal=([0-9]+)", re.MULTILINE)
 _NODE_FIELD = re.compile(rb"^Node [0-9]+ (\w+):\s+([0-9]+) kB", re.MULTILINE)
 _FIELD = re.compile(rb"^(\w+) ([0-9]+)\s*$", re.MULTILINE)
+_TRANSFERS = re.compile(rb"\s*([0-9]{1,4}(?:\.[0-9]{1,3})?) GT/s")
+_MOST_LANES = 32
 _MAX_DIGITS = 20  # of 64 bits
 _GIGABIT = 125_000_000  # bytes
 _MEGABIT = 125_000
@@ -58,6 +60,26 @@ def speed(text: bytes) -> float | None:
     """
     megabits = number(text)
     return None if megabits is None or megabits in _NO_SPEED else megabits * _MEGABIT
+
+
+def transfers(text: bytes) -> float | None:
+    """Return the speed of a PCIe link such as `32.0 GT/s PCIe`, in transfers per second.
+
+    `Unknown` and `Unknown speed` are what links say that are down, or of virtual bridges.
+    """
+    found = _TRANSFERS.match(text)
+    return float(found[1]) * 1e9 if found else None
+
+
+def lanes(text: bytes) -> int | None:
+    """Return the lanes of a PCIe link; 0 and 255 mean that it has none."""
+    number_of = number(text)
+    return number_of if number_of is not None and 0 < number_of <= _MOST_LANES else None
+
+
+def node(text: bytes) -> int | None:
+    """Return a NUMA node; -1 means that firmware tells none."""
+    return number(text)
 
 
 def word(text: bytes) -> str:

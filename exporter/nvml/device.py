@@ -96,7 +96,7 @@ def identify(driver: Driver, handle: Handle, index: int, driver_version: str) ->
     if not uuid:
         raise NvmlError(UNKNOWN, "nvmlDeviceGetUUID", "an empty UUID")
     pci = ask("nvmlDeviceGetPciInfo_v3", Struct("nvmlPciInfo_t", ("busId", "pciDeviceId")))
-    bus, device = ("", "") if pci is None else (_text(pci[0]).lower(), f"{pci[1] >> 16:04X}")
+    bus, device = ("", "") if pci is None else (pci_address(pci[0]), f"{pci[1] >> 16:04X}")
     cores = ask("nvmlDeviceGetNumGpuCores", "u32")
     capability = ask("nvmlDeviceGetCudaComputeCapability", ("i32", "i32"))
     return Identity(
@@ -115,8 +115,10 @@ def identify(driver: Driver, handle: Handle, index: int, driver_version: str) ->
     )
 
 
-def _text(value: bytes | str) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+def pci_address(value: bytes | str) -> str:
+    """Return an address of the driver's as `gpu_info` has it."""
+    text = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+    return text.lower()
 
 
 def _said(text: str | None) -> str:

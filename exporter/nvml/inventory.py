@@ -30,13 +30,18 @@ def _is_there(path: Path) -> bool:
 
 
 def gpus_on_bus(root: Path) -> int:
-    """Return how many NVIDIA GPUs the kernel has on its PCI buses for the NVIDIA driver.
+    """Return how many NVIDIA GPUs the kernel has on its PCI buses for the NVIDIA driver."""
+    return len(addresses_on_bus(root))
+
+
+def addresses_on_bus(root: Path) -> list[str]:
+    """Return the addresses of the NVIDIA GPUs that the kernel has for the NVIDIA driver, sorted.
 
     A GPU that has fallen off the bus is still listed here, which is how it is missed; so is one
     that the driver gave up, which no driver holds. One that another driver holds was given away (to
     a virtual machine: vfio-pci). Virtual functions of a GPU (for vGPU) are no GPUs of their own.
     """
-    found = 0
+    found = []
     for device in (root / "sys/bus/pci/devices").glob("*"):
         try:
             vendor = (device / "vendor").read_text(encoding="ascii").strip()
@@ -47,5 +52,6 @@ def gpus_on_bus(root: Path) -> int:
         given_away = _is_there(holder) and holder.resolve().name != "nvidia"
         if given_away or _is_there(device / "physfn"):
             continue
-        found += vendor == "0x10de" and kind.startswith(("0x0300", "0x0302"))
-    return found
+        if vendor == "0x10de" and kind.startswith(("0x0300", "0x0302")):
+            found.append(device.name)
+    return sorted(found)

@@ -24,6 +24,7 @@ from exporter.nvml.driver import (
     Handle,
     NvmlError,
 )
+from exporter.nvml.peers import Peers
 from exporter.samples import Metric
 
 _MOST_LINKS = 72
@@ -92,6 +93,7 @@ class Links:
         self._error_calls: list[tuple[_Counter, list[Callable[[], Any] | None]]] = []
         self.count = len(self._states)
         self._active = frozenset(n for n, call in enumerate(self._states) if self._asked(call) == 1)
+        self._peers = Peers(driver, handle, page)
         self.counts_bytes = False
 
     def wants(self) -> Iterator[tuple[int, Want]]:
@@ -109,17 +111,20 @@ class Links:
 
     def read(self) -> None:
         """Ask for the state of each link, and count errors where they are no fields."""
-        up = 0
+        up: list[int] = []
         known = False
         (gives,) = r.LINK_STATE.gives
         for link, call in enumerate(self._states):
             state = self._asked(call)
             known = known or state is not None
-            up += state == 1
+            if state == 1:
+                up.append(link)
             if self._each:
                 self._page.set(gives.metric, (str(link),), state, gives.unit)
         # A link that answers an error while others answer is not up; if none answers, who knows.
-        self._page.set(c.GPU_NVLINK_LINKS_UP, (), up if known else None, r.FEW)
+        self._page.set(c.GPU_NVLINK_LINKS_UP, (), len(up) if known else None, r.FEW)
+        if known:
+            self._peers.tell(up)
         for counter, calls in self._error_calls:
             counter.take([None if call is None else self._asked(call) for call in calls])
 

@@ -491,6 +491,9 @@ class LinkField(NamedTuple):
 LINK_STATE = Call(
     "nvmlDeviceGetNvLinkState", "u32", (Gives(c.GPU_NVLINK_LINK_UP, FLAG),), beat=SLOW
 )
+LINK_PEERS: Mapping[int, str] = {0: "gpu", 1: "cpu", 2: "switch"}
+"""nvmlDeviceGetNvLinkRemoteDeviceType. 255 is unknown."""
+
 LINK_COUNT = 91
 LINK_RATE = (164, MEGABYTES_PER_SECOND)
 """NVML_FI_DEV_NVLINK_GET_SPEED: megabytes per second and link, for all its name in the header."""

@@ -25,6 +25,7 @@ from exporter.isolate import Remembers
 from exporter.objectives import read_inference
 from exporter.plans import plan
 from exporter.plans.estate import Estate, Plan, Planner
+from exporter.plans.ethtool import ethtool_source
 from exporter.runner import Schedule
 from exporter.samples import Item, Released, Sample, Source
 
@@ -137,7 +138,10 @@ class Lent:
 
 
 def _on_fake_driver(one: Plan, settings: Settings, demo: Demo, estate: Estate) -> Plan:
-    """Let the NVML source read the demo's GPUs, in this process: no library, no child."""
+    """Let sources ask the demo's drivers, in this process: no library, no child."""
+    if one.name == "ethtool":
+        source = ethtool_source(settings, demo.drivers())
+        return replace(one, make=lambda: source)
     if one.name != "nvml":
         return one
     nvml = settings.sources.nvml
@@ -168,7 +172,7 @@ def demo_plans(scenario: str = "default") -> Iterator[Planner]:
 
     with tempfile.TemporaryDirectory(prefix="flopwatch-demo-") as folder:
         demo = Demo(Path(folder), scenario=scenario)
-        for server in demo.page_servers:
+        for server in (*demo.page_servers, demo.metadata):
             threading.Thread(target=server.serve_forever, name="demo", daemon=True).start()
         servers = tuple(
             ServerSettings(
@@ -192,12 +196,21 @@ def demo_plans(scenario: str = "default") -> Iterator[Planner]:
             )
             log = LogSettings(path=TRAINING_LOG, run=demo.run, framework="megatron")
             logs = settings.sources.logs.model_copy(update={"files": (log,)})
-            sources = settings.sources.model_copy(update={"inference": inference, "logs": logs})
+            spot = settings.sources.spot.model_copy(
+                update={"enabled": True, "provider": "aws", "endpoint": demo.metadata.url}
+            )
+            sources = settings.sources.model_copy(
+                update={"inference": inference, "logs": logs, "spot": spot}
+            )
             made = settings.model_copy(
                 update={
                     "root": str(demo.root), "sources": sources,
                     # A real node's state is not the demo's to overwrite.
                     "state_directory": None,
+                    # Nor are its jobs, and who is on call, to hear of what is made up.
+                    "notify": settings.notify.model_copy(
+                        update={"file": False, "alertmanagers": (), "webhooks": ()}
+                    ),
                     "inference_sla": settings.inference_sla if settings.objectives else promised,
                     "cost": settings.cost if settings.cost.gpu_hour else _PRICED,
                 }

@@ -26,6 +26,7 @@ from exporter.derive.money.tco import read_tco
 from exporter.fetch import HttpFetcher
 from exporter.plans.estate import Estate, Plan, remembering
 from exporter.plans.gpus import reads_gpus
+from exporter.plans.spot import interruption_plans, spot_plans
 from exporter.reference import prices
 from exporter.runner import Schedule as Beat
 from exporter.sources.derived import DerivedSource
@@ -37,6 +38,7 @@ def money_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
 
     Raises `ConfigError`.
     """
+    yield from spot_plans(settings, estate)
     yield from _opencost_plans(settings, estate)
     yield from _cost_plans(settings, estate)
 
@@ -92,6 +94,7 @@ def _cost_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
         f"{told!r} {pricing.owned!r} {gap} {settings.state_directory} {settings.state_interval}",
         make,
     )  # fmt: skip
+    yield from interruption_plans(settings, estate)
 
 
 def _pricing(told: CostSettings) -> Pricing:

@@ -115,13 +115,16 @@ class Facts:
 
 MomentKind = Literal[
     "submitted", "started", "first_step", "checkpoint_saved", "checkpoint_loaded", "failed",
-    "recovered", "ended",
+    "interrupted", "recovered", "ended",
 ]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
     """Something that happened to a run at `wall` (Unix seconds).
+
+    `interrupted` is an end that the job knew beforehand (its machine is taken away): it has saved
+    what it had, and is to go on elsewhere.
 
     `seconds` is how long it held the job up, where that was told: for a checkpoint the time for
     which the loop stood still, not the writing behind its back.

@@ -383,10 +383,13 @@ def test_events_are_told_once_to_each_who_asked(rig: Rig) -> None:
 def test_the_kernel_has_the_devices_on_its_bus(rig: Rig) -> None:
     """Vendor, class and device id of each GPU stand where the kernel puts them."""
     bus = rig.demo.root / "sys/bus/pci/devices"
-    assert sorted(path.name for path in bus.iterdir()) == sorted(ADDRESSES)
-    for path in bus.iterdir():
-        texts = [(path / name).read_text() for name in ("vendor", "class", "device")]
-        assert texts == ["0x10de\n", "0x030200\n", "0x2330\n"]
+    told = {
+        path.name: [(path / name).read_text().strip() for name in ("vendor", "class", "device")]
+        for path in bus.iterdir()
+    }
+    gpus = [name for name, (vendor, *_) in told.items() if vendor == "0x10de"]
+    assert sorted(gpus) == sorted(ADDRESSES)
+    assert all(told[gpu] == ["0x10de", "0x030200", "0x2330"] for gpu in gpus)
 
 
 # ---------------------------------------------------------------- the library itself

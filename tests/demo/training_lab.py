@@ -15,7 +15,16 @@ from exporter.runner import Runner
 from exporter.samples import Histogram, Metric, View
 from tests.fakes import FakeClock
 
-ELSEWHERE = ("inference:", "probe:", "placement", "derive:serving", "discovery", "host", "network")
+ELSEWHERE = (
+    "inference:",
+    "probe:",
+    "placement",
+    "derive:serving",
+    "discovery",
+    "host",
+    "network",
+    "ethtool",
+)
 """Sources that have nothing to do with training, and cost time."""
 
 

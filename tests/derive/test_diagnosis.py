@@ -12,7 +12,7 @@ from exporter.derive import Memory
 from exporter.derive.diagnosis import Thresholds, diagnosis
 from exporter.derive.diagnosis.advice import ADVICE, PROBLEMS
 from exporter.derive.diagnosis.tree import CAUSES, ROWS, Row, decide, seen
-from exporter.samples import Gate, Health, Sample, SourceView, View
+from exporter.samples import Gate, Health, Metric, Sample, SourceView, View
 
 RUN = "llama"
 GIB = 2**30
@@ -323,6 +323,71 @@ def test_counters_of_the_node_become_rates() -> None:
         lab.cause(name)
         for name in ("link_errors", "congestion", "clock", "pcie_width", "pcie_errors")
     ] == [1, 1, 1, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("cause", "other", "seconds", "frames"),
+    [
+        (
+            "paused", "pausing",
+            c.NIC_RECEIVE_PAUSE_SECONDS_TOTAL, c.NIC_RECEIVE_PAUSE_FRAMES_TOTAL,
+        ),
+        (
+            "pausing", "paused",
+            c.NIC_TRANSMIT_PAUSE_SECONDS_TOTAL, c.NIC_TRANSMIT_PAUSE_FRAMES_TOTAL,
+        ),
+    ],
+)  # fmt: skip
+def test_who_waits_for_whom_is_told_by_the_time_of_the_worst_port(
+    cause: str, other: str, seconds: Metric, frames: Metric
+) -> None:
+    """Read each 15 s; frames say nothing where times are known, and stand in where they are not."""
+
+    def shown(share: float, rate: float, unknown: float = 0.0) -> Lab:
+        lab = Lab()
+        began = lab.now
+        for _ in range(19):
+            passed = (lab.now - began) // 15 * 15
+            lab.show([
+                *of_run(),
+                seconds(passed * share, "eth2", "", "3"), seconds(0, "eth3", "", "3"),
+                frames(passed * rate, "eth2", "", "3"), frames(passed * unknown, "ens1", "", "0"),
+            ])  # fmt: skip
+        return lab
+
+    stormy = shown(0.2, 10)
+    assert stormy.found["diagnosis_signal_ratio", RUN, cause] == pytest.approx(0.2, rel=0.4)
+    assert stormy.cause(cause) == 1
+    assert ("diagnosis_cause", RUN, other) not in stormy.found
+    assert shown(0.001, 900_000).cause(cause) == 0
+    assert shown(0.0, 0.0, 2000).cause(cause) == 1
+    assert shown(0.0, 0.0, 20).cause(cause) == 0
+
+
+def test_a_card_that_has_given_up_pausing_is_seen_at_the_first_event() -> None:
+    """Its watchdog's warnings are none."""
+    for severity, expected in (("error", 1), ("warning", None)):
+        lab = Lab()
+        for at in range(13):
+            lab.show(
+                [*of_run(), c.NIC_PAUSE_STORM_EVENTS_TOTAL(7 + (at > 3), "eth2", "", severity)]
+            )
+        told = lab.found.get(("diagnosis_cause", RUN, "pausing"))
+        assert told == expected
+
+
+def test_a_gpu_whose_nic_is_too_far_is_told() -> None:
+    """The share of the run's GPUs; where it is not known of one of them, nothing is said."""
+    lab = Lab()
+    both = [*gpu(0, 0.8, moment=lab.now), *gpu(1, 0.8, moment=lab.now), *of_run()]
+    near, far = c.TOPOLOGY_GPU_NIC_OK(1, "0", "GPU-0"), c.TOPOLOGY_GPU_NIC_OK(0, "1", "GPU-1")
+    lab.show([*both, near])
+    assert ("diagnosis_signal_ratio", RUN, "far_nics") not in lab.found
+    lab.show([*both, near, far])
+    assert lab.found["diagnosis_signal_ratio", RUN, "far_nics"] == 0.5
+    for _ in range(8):
+        lab.show([*both, near, far])
+    assert lab.cause("nic_distance") == 1
 
 
 def test_a_counter_that_was_set_back_is_no_negative_rate() -> None:

@@ -74,6 +74,26 @@ def test_rails_that_carry_the_same_are_in_balance() -> None:
     assert told[c.NIC_RAIL_BYTES_PER_SECOND, ("3",)] == pytest.approx(30e9)
 
 
+def test_a_nic_in_the_wrong_slot_is_a_rail_all_the_same() -> None:
+    """It is the nearest of no GPU, and carries its share, or less."""
+
+    def samples(now: float) -> Iterator[Sample]:
+        for one in ports(eight(mlx5_6=5e9))(now):
+            if one.metric is not c.TOPOLOGY_GPU_BEST_NIC_INFO:
+                yield one
+        for at in range(8):
+            near = 7 if at == 6 else at
+            yield c.TOPOLOGY_GPU_BEST_NIC_INFO(
+                1, f"{at}", f"GPU-{at}", f"mlx5_{near}", "NODE", f"{near}"
+            )
+            yield c.TOPOLOGY_NIC_INFO(1, f"mlx5_{at}", "", "", "compute", f"{at}")
+        yield c.TOPOLOGY_NIC_INFO(1, "mlx5_bond_0", "bond0", "", "other", "")
+
+    told = rounds(derivation(), samples, 100, 110)
+    assert told[c.NIC_RAIL_TRAFFIC_RATIO, ("6",)] == pytest.approx(0.25)
+    assert sum(metric is c.NIC_RAIL_TRAFFIC_RATIO for metric, _ in told) == 8
+
+
 def test_the_rail_that_carries_less_is_told() -> None:
     """It is what a ring over all rails waits for."""
     told = rounds(derivation(), ports(eight(mlx5_3=10e9)), 100, 110)

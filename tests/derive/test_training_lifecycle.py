@@ -349,3 +349,101 @@ def test_one_rank_that_is_started_anew_is_no_start_of_the_run() -> None:
 
     assert lab.kinds == ["started", "failed", "recovered", "ended"]
     assert lab.said["train_recovery_seconds", RUN] == pytest.approx(41)
+
+
+# ---------------------------------------------------------------- interruptions
+
+
+def interruptions(lab: Lab) -> tuple[float, float, float]:
+    """Return interruptions, recoveries, and the seconds that these took."""
+    return (
+        lab.said["train_interruptions_total", RUN],
+        lab.said["train_interruption_recoveries_total", RUN],
+        lab.said["train_interruption_seconds_total", RUN],
+    )
+
+
+def test_an_interruption_is_no_failure_and_its_recovery_is_timed() -> None:
+    """Interrupted at 1130, saved until 1140, begun anew at 1150, its first step ends at 1172."""
+    lab = Lab()
+    lab.moment("started", 1100)
+    lab.round(1101)
+    lab.steps(range(1, 11), 1110)
+    lab.round(1131)
+    assert interruptions(lab) == (0, 0, 0)
+    lab.moment("interrupted", 1130)
+    lab.moment("checkpoint_saved", 1140)
+    lab.round(1145)
+    assert interruptions(lab) == (1, 0, 0)
+    lab.moment("started", 1150, attempt="b")
+    lab.steps(range(11, 14), 1170, attempt="b")
+    lab.round(1180)
+    assert interruptions(lab) == (1, 1, 42)
+    assert lab.said["train_recovery_seconds", RUN] == 42
+    assert lab.totals == (2, 0)
+    assert lab.kinds == ["started", "interrupted", "started", "recovered"]
+
+
+def test_each_rank_s_word_of_an_interruption_counts_once() -> None:
+    """And the same word again, told by the attempt that follows, too."""
+    lab = Lab()
+    lab.moment("started", 1100, rank=0)
+    lab.steps(range(1, 11), 1110, rank=0)
+    for rank in range(4):
+        lab.moment("interrupted", 1130 + rank / 10, rank=rank)
+    lab.round(1140)
+    lab.moment("interrupted", 1130, rank=0)
+    lab.moment("started", 1150, attempt="b", rank=0)
+    lab.steps(range(11, 14), 1170, attempt="b", rank=0)
+    lab.round(1180)
+    assert interruptions(lab) == (1, 1, 42)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_run_that_goes_on_at_another_node_is_timed_there(late: bool) -> None:
+    """The other node hears of it from the job, before its start or after; it does not count it."""
+    lab = Lab()
+    if late:
+        lab.moment("started", 1150, attempt="b")
+        lab.round(1151)
+    lab.moment("interrupted", 1130, attempt="a")
+    lab.moment("started", 1150, attempt="b")
+    lab.round(1155)
+    lab.moment("first_step", 1172, attempt="b")
+    lab.steps(range(11, 14), 1170, attempt="b")
+    lab.round(1180)
+    assert interruptions(lab) == (0, 1, 42)
+    assert "failed" not in lab.kinds
+    assert lab.totals == (1, 0)
+
+
+def test_an_old_interruption_says_nothing_of_a_run_that_goes_on() -> None:
+    """A job that tells of one long after its first step has recovered from nothing."""
+    lab = Lab()
+    lab.moment("started", 1150, attempt="b")
+    lab.steps(range(11, 14), 1170, attempt="b")
+    lab.round(1180)
+    lab.moment("interrupted", 1130, attempt="a")
+    lab.round(1185)
+    lab.steps(range(14, 16), 1180, attempt="b")
+    lab.round(1190)
+    assert interruptions(lab) == (0, 0, 0)
+
+
+def test_a_failure_after_an_interruption_is_a_failure_again() -> None:
+    lab = Lab()
+    lab.moment("started", 1100)
+    lab.steps(range(1, 11), 1110)
+    lab.moment("interrupted", 1130)
+    lab.round(1131)
+    lab.moment("started", 1150, attempt="b")
+    lab.steps(range(11, 14), 1150, attempt="b")
+    lab.moment("failed", 1160, attempt="b")
+    lab.round(1161)
+    lab.moment("started", 1170, attempt="c")
+    lab.steps(range(14, 16), 1170, attempt="c")
+    lab.round(1180)
+    assert interruptions(lab) == (1, 1, 22)
+    assert lab.totals == (3, 1)
+    assert lab.kinds[-1] == "recovered"
+    assert not lab.happened[-1].planned

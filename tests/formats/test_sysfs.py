@@ -148,6 +148,30 @@ def test_an_absurd_number_alone_is_no_reading(digits: bytes) -> None:
 
 @pytest.mark.parametrize(
     ("text", "value"),
+    [
+        (b"32.0 GT/s PCIe\n", 32e9),
+        (b"2.5 GT/s\n", 2.5e9),  # kernels before 5.6
+        (b"Unknown speed\n", None),
+        (b"Unknown\n", None),
+        (b"", None),
+        (b"\xff", None),
+    ],
+)
+def test_the_speed_of_a_pcie_link(text: bytes, value: float | None) -> None:
+    assert sysfs.transfers(text) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [(b"16\n", 16), (b"1\n", 1), (b"0\n", None), (b"255\n", None), (b"63\n", None), (b"", None)],
+)
+def test_the_lanes_of_a_pcie_link(text: bytes, value: int | None) -> None:
+    """0 and 255 are those of a link that is down, 63 of none."""
+    assert sysfs.lanes(text) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
     [(b"0x1003\n", 0x1003), (b"0x0", 0), (b"1003", None), (b"0x", None), (b"0x" + b"f" * 17, None)],
 )
 def test_a_hexadecimal_number(text: bytes, value: int | None) -> None:

@@ -129,6 +129,7 @@ def daemon(drive: Drive, root: Path, tmp_path: Path) -> Iterator[Start]:
             f"root: {root}\nrelease: {release}\nsources:\n"
             f"  nvml: {{{', '.join(f'{k}: {_yaml(v)}' for k, v in nvml.items())}}}\n"
             "  host: {enabled: false}\n  network: {enabled: false}\n  derived: {enabled: false}\n"
+            "  ethtool: {enabled: false}\n"
             "  kmsg: {enabled: true, interval: 200ms}\n  process: {interval: 200ms}\n",
             "utf-8",
         )

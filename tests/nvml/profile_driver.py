@@ -115,7 +115,7 @@ SHAPES: Mapping[str, Shape] = {
         "nvmlDeviceGetTemperature nvmlDeviceGetTemperatureThreshold nvmlDeviceGetClockInfo"
         " nvmlDeviceGetMaxClockInfo nvmlDeviceGetMaxCustomerBoostClock nvmlDeviceGetFanSpeed_v2"
         " nvmlDeviceGetTargetFanSpeed nvmlDeviceGetNvLinkState nvmlDeviceGetNvLinkVersion"
-        " nvmlDeviceGetPcieThroughput",
+        " nvmlDeviceGetNvLinkRemoteDeviceType nvmlDeviceGetPcieThroughput",
         Shape(1, ("u32",)),
     ),
     "nvmlDeviceGetTotalEnergyConsumption": Shape(0, ("u64",)),
@@ -137,6 +137,9 @@ SHAPES: Mapping[str, Shape] = {
     "nvmlDeviceGetRemappedRows": Shape(0, ("u32",) * 4),
     "nvmlDeviceGetPciInfo_v3": Shape(
         0, Layout("nvmlPciInfo_t", "", {"busId": 0, "pciDeviceId": 1, "pciSubSystemId": 2})
+    ),
+    "nvmlDeviceGetNvLinkRemotePciInfo_v2": Shape(
+        1, Layout("nvmlPciInfo_t", "", {"busId": 0, "pciDeviceId": 1, "pciSubSystemId": 2})
     ),
     "nvmlDeviceGetMemoryInfo_v2": Shape(0, Layout("c_nvmlMemory_v2_t", "nvmlMemory_v2", _MEMORY_2)),
     "nvmlDeviceGetMemoryInfo": Shape(
@@ -331,7 +334,7 @@ class ProfileDriver:
             unknown = set(answer.fields) - shape.writes.places.keys()
             if unknown:
                 raise AttributeError(f"{answer.name} has no {unknown}")
-            return lambda: self._struct(device, function, shape, answer)
+            return lambda: self._struct(device, function, shape, arguments, answer)
         kinds = (answer,) if isinstance(answer, str) else answer
         if type(kinds) is not type(shape.writes) or kinds != shape.writes:
             raise TypeError(f"{function} writes {shape.writes}, not {answer}")
@@ -386,11 +389,13 @@ class ProfileDriver:
             raise NvmlError(INSUFFICIENT_SIZE, function)
         return raw.decode("utf-8", "replace")
 
-    def _struct(self, device: Any, function: str, shape: Shape, answer: Struct) -> tuple[Any, ...]:
+    def _struct(
+        self, device: Any, function: str, shape: Shape, passed: tuple[int, ...], answer: Struct
+    ) -> tuple[Any, ...]:
         layout = shape.writes
         assert isinstance(layout, Layout)
         given = dict(answer.inputs)
-        args = tuple(given.pop(name, 0) for name in layout.inputs)
+        args = (*passed, *(given.pop(name, 0) for name in layout.inputs))
         if given:
             raise AttributeError(f"{answer.name} takes no {given}")
         values = self._values(device, function, shape, args)
@@ -414,7 +419,7 @@ class ProfileDriver:
             ]
         else:
             told = self._want(device.number, function, args, shape.other)
-            if function == "nvmlDeviceGetPciInfo_v3":
+            if layout.struct == "nvmlPciInfo_t":
                 return self._pci(function, told)
             if "Fabric" in function:
                 kinds = ("u32",) * 4 + ("u8",)

@@ -79,7 +79,7 @@ def test_h100_port_golden() -> None:
         ("nic_errors_total", *p, "vl15_dropped"): 0,
         ("nic_errors_total", *p, "receive_constraint"): 0,
         ("nic_errors_total", *p, "transmit_constraint"): 0,
-        ("nic_counter_saturated", *p, "excessive_buffer_overrun_errors"): 1,
+        ("nic_saturated", *p, "excessive_buffer_overrun_errors"): 1,
         ("nic_retransmits_total", *p, "sequence"): 0,
         ("nic_retransmits_total", *p, "implied_nak"): 0,
         ("nic_retransmits_total", *p, "adaptive"): 3,
@@ -108,7 +108,7 @@ def test_mlx4_takes_the_greater_of_narrow_and_wide_counters() -> None:
     assert found["nic_transmit_bytes_total", "mlx4_0", "2"] == 4 * 3733440  # narrow: 0
     assert found["nic_receive_packets_total", "mlx4_0", "1"] == 6825908347  # wide: 0
     assert found["nic_transmit_drops_total", "mlx4_0", "1"] == 5
-    assert found["nic_counter_saturated", "mlx4_0", "1", "port_xmit_wait"] == 1
+    assert found["nic_saturated", "mlx4_0", "1", "port_xmit_wait"] == 1
 
 
 def test_omni_path_and_connect_x4_golden() -> None:
@@ -172,7 +172,7 @@ def test_a_virtual_function_without_counters_is_normal() -> None:
 def test_saturated_counters_are_named() -> None:
     """Each narrow counter at its top is named; others are not; the values stay."""
     found = read(TREES / "derived-saturated")
-    stuck = {key[3] for key in found if key[0] == "nic_counter_saturated"}
+    stuck = {key[3] for key in found if key[0] == "nic_saturated"}
     assert stuck == {
         "symbol_error",
         "link_error_recovery",
@@ -395,7 +395,7 @@ def test_narrow_traffic_counters_that_are_full_are_left_out(tmp_path: Path) -> N
     )
     found = read(tmp_path)
     assert ("nic_receive_bytes_total", "mlx5_0", "1") not in found
-    assert found["nic_counter_saturated", "mlx5_0", "1", "port_rcv_data"] == 1
+    assert found["nic_saturated", "mlx5_0", "1", "port_rcv_data"] == 1
     assert found["nic_transmit_bytes_total", "mlx5_0", "1"] == 4 * 4294967294
 
 
@@ -410,7 +410,7 @@ def test_a_full_narrow_counter_with_a_wide_twin_goes_on(tmp_path: Path) -> None:
     )
     found = read(tmp_path)
     assert found["nic_receive_bytes_total", "mlx5_0", "1"] == 20_000_000_000
-    assert not any(key[0] == "nic_counter_saturated" for key in found)
+    assert not any(key[0] == "nic_saturated" for key in found)
 
 
 # ---------------------------------------------------------------- files that fail

@@ -100,12 +100,12 @@ def test_counters_of_a_port_stop_and_do_not_wrap(tmp_path: Path) -> None:
     tree(tmp_path, {file: str(LAP - 1)})
     source = NetworkSource(tmp_path)
     found = values(source.read())
-    assert found["nic_counter_saturated", "mlx5_0", "1", "port_xmit_wait"] == 1
+    assert found["nic_saturated", "mlx5_0", "1", "port_xmit_wait"] == 1
     (tmp_path / file).write_text("4\n")
     found = values(source.read())
     source.close()
     assert found["nic_transmit_wait_ticks_total", "mlx5_0", "1"] == 4
-    assert not any(key[0] == "nic_counter_saturated" for key in found)
+    assert not any(key[0] == "nic_saturated" for key in found)
 
 
 def test_laps_outlive_a_reload(tmp_path: Path) -> None:

@@ -141,6 +141,20 @@ ADVICE: Mapping[str, Advice] = {
         (_PAUSE,),
         "ECN marks at the switch, buffer thresholds, fewer flows over one link",
     ),
+    "paused": Advice(
+        "others make this node's ports stop sending (pause frames): a lossless network is full, and"
+        " the wait spreads from the slow receiver to all who send over the same switch",
+        (_PAUSE, "nic_transmit_pause_seconds_total of all nodes: who sends the pauses"),
+        "find the node that sends them; let ECN act before PFC (a lower threshold at the switch),"
+        " DCQCN on all hosts",
+    ),
+    "pausing": Advice(
+        "this node has others wait (it sends pause frames): it does not take its packets in, mostly"
+        " because of PCIe, memory, or work that is not done on the card",
+        (_PAUSE, "nic_pcie_stalled_seconds_total, nic_pcie_errors_total; lspci -vv | grep LnkSta"),
+        "the card's PCIe width and speed, ACS and IOMMU settings, GPUDirect, the NUMA node of the"
+        " buffers; take the node out until then: it slows all that send to it",
+    ),
     "pcie_errors": Advice(
         "transfers over PCIe had to be repeated", ("nvidia-smi -q | grep -A8 Replay",),
         "reseat or replace the card or riser",
@@ -148,6 +162,12 @@ ADVICE: Mapping[str, Advice] = {
     "pcie_width": Advice(
         "a GPU has fewer PCIe lanes than it could have", (_TOPOLOGY, "lspci -vv | grep LnkSta"),
         "reseat the card; check slot and bifurcation in the firmware",
+    ),
+    "nic_distance": Advice(
+        "a GPU's nearest NIC is farther than it could be: what it sends to other nodes goes over"
+        " the CPU, or over the other socket",
+        ("flopwatch topology", _TOPOLOGY, _NCCL_LOG),
+        "put the NIC into the slot beside its GPU; until then leave it out of NCCL_IB_HCA",
     ),
     "small_messages": Advice(
         "most collectives are small: their latency counts, not the bandwidth",
@@ -201,13 +221,16 @@ PROBLEMS: tuple[Problem, ...] = (
     ),
     Problem(
         "PFC storm (RoCEv2)", "periodic jitter",
-        "PFC counters of the switch; nic_congestion_notices_total and nic_ecn_marked_packets_total"
-        " here", "adjust the ECN marks", ("congestion",),
+        "PFC counters of the switch; nic_receive_pause_seconds_total (paused),"
+        " nic_transmit_pause_seconds_total (pausing others) and nic_ecn_marked_packets_total here",
+        "adjust the ECN marks; if this node pauses others, its PCIe and memory",
+        ("paused", "pausing", "congestion"),
     ),
     Problem(
         "bad PCIe topology", "less bandwidth between GPU and NIC than expected",
-        "nvidia-smi topo -m; gpu_pcie_link_lanes here", "put the NIC into a PCIe slot of the GPU's"
-        " NUMA node", ("pcie_width", "pcie_errors"),
+        "nvidia-smi topo -m; topology_gpu_nic_ok, topology_pcie_link_degraded and"
+        " gpu_pcie_link_lanes here", "put the NIC into a PCIe slot of the GPU's NUMA node",
+        ("nic_distance", "pcie_width", "pcie_errors"),
     ),
     Problem(
         "SHARP is not in effect", "slow all-reduce", "NCCL_DEBUG=INFO; nccl_collnet_active here",

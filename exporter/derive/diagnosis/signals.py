@@ -37,11 +37,14 @@ GPU_INPUTS: tuple[Metric, ...] = (
     c.GPU_BUSY_SECONDS_TOTAL, c.GPU_UTILIZATION_RATIO, c.GPU_MEMORY_USED_BYTES,
     c.GPU_MEMORY_TOTAL_BYTES, c.GPU_DRAM_ACTIVE_RATIO, c.GPU_TENSOR_ACTIVE_RATIO,
     c.GPU_THROTTLED_SECONDS_TOTAL, c.GPU_PCIE_REPLAYS_TOTAL, c.GPU_PCIE_LINK_LANES,
-    c.GPU_PCIE_LINK_LANES_MAX,
+    c.GPU_PCIE_LINK_LANES_MAX, c.TOPOLOGY_GPU_NIC_OK,
 )  # fmt: skip
 NODE_INPUTS: tuple[Metric, ...] = (
     c.HOST_PRESSURE_STALLED_SECONDS_TOTAL, c.NIC_ERRORS_TOTAL, c.NIC_CONGESTION_NOTICES_TOTAL,
     c.NIC_ECN_MARKED_PACKETS_TOTAL, c.NIC_RAIL_IMBALANCE_RATIO,
+    c.NIC_RECEIVE_PAUSE_SECONDS_TOTAL,
+    c.NIC_TRANSMIT_PAUSE_SECONDS_TOTAL, c.NIC_RECEIVE_PAUSE_FRAMES_TOTAL,
+    c.NIC_TRANSMIT_PAUSE_FRAMES_TOTAL, c.NIC_PAUSE_STORM_EVENTS_TOTAL,
 )  # fmt: skip
 RUN_INPUTS: tuple[Metric, ...] = (
     c.TRAIN_RUN_GPU, c.TRAIN_RANK_STEP_SECONDS, c.TRAIN_COMMUNICATION_RATIO,
@@ -186,11 +189,15 @@ _OF_GPUS: tuple[
     ("pcie_error_rate", c.GPU_PCIE_REPLAYS_TOTAL, _rate),
     ("lanes", c.GPU_PCIE_LINK_LANES, _now),
     ("lanes_max", c.GPU_PCIE_LINK_LANES_MAX, _now),
+    ("near_nic", c.TOPOLOGY_GPU_NIC_OK, _now),
 )
 
 
 def _together(gpus: list[dict[str, float]]) -> dict[str, float]:
-    """Return the signals of several GPUs: means of activity, the worst of what goes wrong."""
+    """Return the signals of several GPUs: means of activity, the worst of what goes wrong.
+
+    Of how many the NIC is too far is a share of all: it must be known of each.
+    """
     told = {
         "gpu_utilization": _average(
             gpu.get("busy", gpu.get("gauge_utilization", math.nan)) for gpu in gpus
@@ -200,6 +207,7 @@ def _together(gpus: list[dict[str, float]]) -> dict[str, float]:
         "tensor_active": _average(gpu.get("tensor_active", math.nan) for gpu in gpus),
         "throttled": _worst(max, (gpu.get("throttled", math.nan) for gpu in gpus)),
         "pcie_error_rate": _worst(max, (gpu.get("pcie_error_rate", math.nan) for gpu in gpus)),
+        "far_nics": _average(1 - gpu.get("near_nic", math.nan) for gpu in gpus),
         "pcie_width": _worst(min, (_share(gpu, "lanes", "lanes_max") for gpu in gpus)),
     }
     shares = {name: value for name, value in told.items() if value is not None}
@@ -254,6 +262,37 @@ def _node(view: View, window: Window) -> Iterator[tuple[str, float]]:
         yield "congestion_rate", rate
     for one in readings(view, c.NIC_RAIL_IMBALANCE_RATIO, window.now):
         yield "rail_imbalance", window.mean(("rail_imbalance",), one)
+    yield from _pauses(view, window)
+
+
+def _pauses(view: View, window: Window) -> Iterator[tuple[str, float]]:
+    """Yield how long the worst port was paused, or paused others; by frames where only those tell.
+
+    A frame may stop a port for a moment or for long, so where durations are known they count alone.
+    """
+    for name, seconds, frames in (
+        ("paused", c.NIC_RECEIVE_PAUSE_SECONDS_TOTAL, c.NIC_RECEIVE_PAUSE_FRAMES_TOTAL),
+        ("pausing", c.NIC_TRANSMIT_PAUSE_SECONDS_TOTAL, c.NIC_TRANSMIT_PAUSE_FRAMES_TOTAL),
+    ):
+        timed = list(readings(view, seconds, window.now))
+        shares = [window.rate((name, *one.labels), one) for one in timed]
+        if told := [rate for rate in shares if rate is not None]:
+            yield name, min(1.0, max(told))
+        known = {one.labels for one in timed}
+        counted = [
+            window.rate((f"{name}_frames", *one.labels), one)
+            for one in readings(view, frames, window.now)
+            if one.labels not in known
+        ]
+        if (rate := _sum(counted)) is not None:
+            yield f"{name}_frame_rate", rate
+    storms = [
+        window.rate(("storm", *one.labels), one)
+        for one in readings(view, c.NIC_PAUSE_STORM_EVENTS_TOTAL, window.now)
+        if one.labels[-1] == "error"
+    ]
+    if (rate := _sum(storms)) is not None:
+        yield "pause_storm_rate", rate
 
 
 def _sum(rates: Iterable[float | None]) -> float | None:

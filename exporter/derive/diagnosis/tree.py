@@ -51,8 +51,13 @@ class Thresholds(NamedTuple):
     nccl_settings: float = 0.50
     rail_imbalance: float = 0.30
     pcie_width: float = 0.99
+    paused: float = 0.05
+    pausing: float = 0.01
+    far_nics: float = 0.01
     link_error_rate: float = 0.01
     congestion_rate: float = 100.0
+    pause_frame_rate: float = 500.0
+    pause_storm_rate: float = 0.001
     pcie_error_rate: float = 0.1
 
 
@@ -161,8 +166,14 @@ CAUSES: tuple[Cause, ...] = (
     _above("tensor_active"),
     Cause("link_errors", (Condition("link_error_rate", ">", "link_error_rate"),)),
     Cause("congestion", (Condition("congestion_rate", ">", "congestion_rate"),)),
+    Cause("paused", (Condition("paused", ">", "paused"),
+                     Condition("paused_frame_rate", ">", "pause_frame_rate"))),
+    Cause("pausing", (Condition("pausing", ">", "pausing"),
+                      Condition("pausing_frame_rate", ">", "pause_frame_rate"),
+                      Condition("pause_storm_rate", ">", "pause_storm_rate"))),
     Cause("pcie_errors", (Condition("pcie_error_rate", ">", "pcie_error_rate"),)),
     Cause("pcie_width", (Condition("pcie_width", "<", "pcie_width"),)),
+    Cause("nic_distance", (Condition("far_nics", ">", "far_nics"),)),
     _above("small_messages"),
     Cause("slow_collectives", (Condition("bus_bandwidth", "<", "bus_bandwidth"),)),
     Cause("late_ranks", (Condition("collective_waiting", ">", "collective_waiting"),)),

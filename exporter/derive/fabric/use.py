@@ -77,8 +77,9 @@ def use(products: Accelerators, *, window: float = 30.0, floor: float = 1e9) -> 
         group=c.FABRIC,
         inputs=(
             c.NIC_RECEIVE_BYTES_TOTAL, c.NIC_TRANSMIT_BYTES_TOTAL,
-            c.NIC_LINK_RATE_BYTES_PER_SECOND, c.TOPOLOGY_GPU_BEST_NIC_INFO, c.GPU_INFO,
-            c.GPU_NVLINK_LINKS_UP, c.GPU_NVLINK_LINK_RATE_BYTES_PER_SECOND, c.GPU_NVLINK_LINK_UP,
+            c.NIC_LINK_RATE_BYTES_PER_SECOND, c.TOPOLOGY_GPU_BEST_NIC_INFO, c.TOPOLOGY_NIC_INFO,
+            c.GPU_INFO, c.GPU_NVLINK_LINKS_UP, c.GPU_NVLINK_LINK_RATE_BYTES_PER_SECOND,
+            c.GPU_NVLINK_LINK_UP,
             c.GPU_NVLINK_RECEIVE_BYTES_TOTAL, c.GPU_NVLINK_TRANSMIT_BYTES_TOTAL,
         ),
         outputs=(
@@ -93,12 +94,16 @@ def use(products: Accelerators, *, window: float = 30.0, floor: float = 1e9) -> 
 
 
 def rails_of(view: View, now: float) -> list[Rail]:
-    """Return the rails of the node, as the topology tells them."""
+    """Return the rails of the node, as the topology tells them.
+
+    A NIC in the wrong slot is the nearest of no GPU, and a rail all the same.
+    """
     found: dict[str, set[str]] = {}
-    for one in readings(view, c.TOPOLOGY_GPU_BEST_NIC_INFO, now):
-        said = dict(zip(c.TOPOLOGY_GPU_BEST_NIC_INFO.labels, one.labels, strict=True))
-        if said["rail"] and said["device"]:
-            found.setdefault(said["rail"], set()).add(said["device"])
+    for family in (c.TOPOLOGY_GPU_BEST_NIC_INFO, c.TOPOLOGY_NIC_INFO):
+        for one in readings(view, family, now):
+            said = dict(zip(family.labels, one.labels, strict=True))
+            if said["rail"] and said["device"]:
+                found.setdefault(said["rail"], set()).add(said["device"])
     return [Rail(name, frozenset(devices)) for name, devices in found.items()]
 
 

@@ -6,6 +6,9 @@ may tell of the same thing, which counts once. A job that is killed says nothing
 the life that follows, and the end of its last step is taken for the moment. A run of which nothing
 more is heard has neither failed nor ended as far as anybody knows (`train_stalled` tells of it).
 
+An interruption is an end that the job knew beforehand: no failure, but what comes until the first
+step after it is a recovery. Where the job goes on at another node it tells that node of it too.
+
 Counted is what happens while the daemon runs: what a log tells of earlier times is known and not
 counted. Nodes that do not speak for the run count nothing, so that a sum over nodes counts once.
 
@@ -13,6 +16,8 @@ counted. Nodes that do not speak for the run count nothing, so that a sum over n
     train_recovery_seconds{run="llama-7b"} 96.2
     train_runs_started_total 3
     train_runs_failed_total 1
+    train_interruptions_total{run="llama-7b"} 1
+    train_interruption_seconds_total{run="llama-7b"} 96.2
 """
 
 from __future__ import annotations
@@ -29,7 +34,8 @@ from exporter.training import READERS, Moment, Told, Track, TrackedRun
 
 OUTPUTS: tuple[Metric, ...] = (
     c.TRAIN_START_LATENCY_SECONDS, c.TRAIN_RECOVERY_SECONDS, c.TRAIN_RUNS_STARTED_TOTAL,
-    c.TRAIN_RUNS_FAILED_TOTAL,
+    c.TRAIN_RUNS_FAILED_TOTAL, c.TRAIN_INTERRUPTIONS_TOTAL, c.TRAIN_INTERRUPTION_RECOVERIES_TOTAL,
+    c.TRAIN_INTERRUPTION_SECONDS_TOTAL,
 )  # fmt: skip
 """What comes of it."""
 
@@ -46,15 +52,19 @@ BEGINNINGS = frozenset({"started", "first_step", "steps"})
 KEPT = 512
 """Moments of a run that are remembered as taken."""
 
-Kind = Literal["started", "failed", "ended", "first_step", "recovered"]
+Kind = Literal["started", "failed", "interrupted", "ended", "first_step", "recovered"]
 
 
 class Happened(NamedTuple):
-    """Something that counts: `seconds` is the latency of a first step, or of a recovery."""
+    """Something that counts: `seconds` is the latency of a first step, or of a recovery.
+
+    `planned` says that the recovery is one from an interruption.
+    """
 
     run: str
     kind: Kind
     seconds: float | None = None
+    planned: bool = False
 
 
 class Event(NamedTuple):
@@ -92,6 +102,7 @@ class Life:
         self._since = self._last = -math.inf
         self._first: float | None = None
         self._failed: float | None = None
+        self._planned = False
         self._submitted: float | None = None
         self._timed = -math.inf
         self._complete = False
@@ -107,7 +118,9 @@ class Life:
             return  # of an earlier life
         if self._is_new(event):
             yield from self._begin(event)
-        if event.who[0] and self._state != "unknown":
+        known = self._attempts.get(event.who, event.attempt)
+        elsewhere = event.kind == "interrupted" and known != event.attempt
+        if event.who[0] and self._state != "unknown" and not elsewhere:
             self._attempts[event.who] = event.attempt
         yield from self._go_on(event)
 
@@ -152,12 +165,22 @@ class Life:
                     yield from self._recover(after[0])
             case "recovered" if self._state == "down":
                 yield from self._recover(event.wall)
-            case "failed" | "ended" if self._state in {"starting", "running"}:
+            case "failed" | "interrupted" | "ended" if self._state in {"starting", "running"}:
                 if event.wall >= self._since - RESOLUTION:
-                    ended: Kind = "failed" if event.kind == "failed" else "ended"
+                    ended: Kind = event.kind
                     yield from self._end(ended, event.wall)
+                elif event.kind == "interrupted" and self._failed is None:
+                    self._hear(event)
+            case "interrupted" if self._state == "unknown":
+                self._hear(event)
+                self._state = "down"
         self._last = max(self._last, event.until)
         self._complete = self._complete or event.final
+
+    def _hear(self, event: Event) -> None:
+        """Hear of an interruption at another node, where it was counted; we may be the next one."""
+        if self._state == "unknown" or self._first is None:
+            self._failed, self._planned = event.wall, True
 
     @property
     def _until(self) -> float:
@@ -165,7 +188,8 @@ class Life:
 
     def _end(self, kind: Kind, wall: float) -> Iterator[tuple[float, Happened]]:
         self._state = "over" if kind == "ended" else "down"
-        self._failed = wall if kind == "failed" else None
+        self._failed = None if kind == "ended" else wall
+        self._planned = kind == "interrupted"
         yield wall, Happened(self.name, kind)
 
     def _submit(self, wall: float) -> Iterator[tuple[float, Happened]]:
@@ -186,7 +210,7 @@ class Life:
         if self._failed is not None and wall >= self._failed:
             self.recovery = wall - self._failed
             self._failed, self._state = None, "running"
-            yield wall, Happened(self.name, "recovered", self.recovery)
+            yield wall, Happened(self.name, "recovered", self.recovery, self._planned)
 
 
 class Lifecycle:
@@ -203,6 +227,7 @@ class Lifecycle:
         self._started = 0
         self._failed = 0
         self._happened: list[Happened] = []
+        self._interruptions: dict[str, _Interruptions] = {}
 
     def follow(self, run: Run, now: float) -> None:
         """Take what was told of a run."""
@@ -219,12 +244,16 @@ class Lifecycle:
     def __call__(self, run: Run, _view: View, _now: float) -> Iterable[Sample]:
         """Return how long the run took to start, and to go on after a failure."""
         life = self._lives.get(run.name)
-        return _told(life) if life is not None and run.reports else ()
+        if life is not None and run.reports:
+            yield from _told(life)
+            if self._taken[run.name].knows_moments:  # who tells steps alone cannot tell of these
+                yield from self._interruptions.get(run.name, _Interruptions()).tell(run.name)
 
     def _count(self, happened: Happened) -> None:
         self._happened.append(happened)
         self._started += happened.kind == "started"
         self._failed += happened.kind == "failed"
+        self._interruptions.setdefault(happened.run, _Interruptions()).count(happened)
 
     def _begin(self, now: float) -> float:
         """Return from when on things count, in Unix seconds."""
@@ -247,6 +276,7 @@ class Lifecycle:
         """Drop what is known of a run."""
         self._lives.pop(run, None)
         self._taken.pop(run, None)
+        self._interruptions.pop(run, None)
 
 
 def _told(life: Life) -> Iterator[Sample]:
@@ -254,6 +284,27 @@ def _told(life: Life) -> Iterator[Sample]:
         yield c.TRAIN_START_LATENCY_SECONDS(life.latency, life.name)
     if life.recovery is not None:
         yield c.TRAIN_RECOVERY_SECONDS(life.recovery, life.name)
+
+
+class _Interruptions:
+    """How often a run was interrupted, how often it went on, and how long that took."""
+
+    def __init__(self) -> None:
+        self.number = self.recoveries = 0
+        self.seconds = 0.0
+
+    def count(self, happened: Happened) -> None:
+        """Take what has happened."""
+        self.number += happened.kind == "interrupted"
+        if happened.kind == "recovered" and happened.planned:
+            self.recoveries += 1
+            self.seconds += happened.seconds or 0.0
+
+    def tell(self, run: str) -> Iterator[Sample]:
+        """Yield the counters; 0 from the beginning, so that the first one is an increase."""
+        yield c.TRAIN_INTERRUPTIONS_TOTAL(self.number, run)
+        yield c.TRAIN_INTERRUPTION_RECOVERIES_TOTAL(self.recoveries, run)
+        yield c.TRAIN_INTERRUPTION_SECONDS_TOTAL(self.seconds, run)
 
 
 class _Taken:
@@ -264,6 +315,11 @@ class _Taken:
         self._moments: dict[tuple[str, Moment], None] = {}
         self._submitted: float | None = None
         self._until = -math.inf
+
+    @property
+    def knows_moments(self) -> bool:
+        """Whether anything but steps was told."""
+        return bool(self._moments)
 
     def news(self, run: Run) -> Iterator[Event]:
         """Yield what was told since the last time."""
@@ -312,8 +368,8 @@ class _Taken:
             )
 
 
-_ORDER = {"submitted": 0, "started": 1, "first_step": 2, "steps": 3, "recovered": 4, "failed": 5,
-          "ended": 6}  # fmt: skip
+_ORDER = {"submitted": 0, "started": 1, "first_step": 2, "steps": 3, "recovered": 4,
+          "failed": 5, "interrupted": 5, "ended": 6}  # fmt: skip
 
 
 def _lowest_ranks(tracked: TrackedRun) -> dict[str, int | None]:

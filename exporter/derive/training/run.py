@@ -19,6 +19,8 @@ from exporter.training.records import Facts, Moment
 
 Status = Literal["starting", "live", "stalled", "ended"]
 
+_ENDINGS = frozenset(("ended", "failed", "interrupted"))
+
 LINGERS = 300.0
 """Seconds for which the counters of a run that has ended stay: they are to be scraped once more."""
 
@@ -260,7 +262,7 @@ class Run:
         return not self._goes_on_after(ending, self._ending_seen[1])
 
     def _ending(self) -> Moment | None:
-        endings = (m for _, m in reversed(self.tracked.moments) if m.kind in {"ended", "failed"})
+        endings = (m for _, m in reversed(self.tracked.moments) if m.kind in _ENDINGS)
         return next(endings, None)
 
     def _goes_on_after(self, ending: Moment, seen: float) -> bool:

@@ -5,7 +5,7 @@ hardware, the network stack for interfaces. A name that is in no table is a raw 
 
 Widths are two different traps. The classic counters of an InfiniBand port are 4 to 32 bits wide and
 *stop* at their top until an operator clears them (IBTA specification, PortCounters): rules on them
-are blind from then on, which `nic_counter_saturated` says. The Q counters of mlx5 are 32 bits wide
+are blind from then on, which `nic_saturated` says. The Q counters of mlx5 are 32 bits wide
 and *wrap*; `wrapping` makes them go on.
 """
 

@@ -92,7 +92,7 @@ class NetworkSource:
         nic_link_rate_bytes_per_second{device="mlx5_0",port="1"} 50000000000
         nic_receive_bytes_total{device="mlx5_0",port="1"} 922159499729932
         nic_errors_total{device="mlx5_0",port="1",cause="buffer_overrun"} 15
-        nic_counter_saturated{device="mlx5_0",port="1",
+        nic_saturated{device="mlx5_0",port="1",
           counter="excessive_buffer_overrun_errors"} 1
         nic_raw_total{device="mlx5_0",port="1",counter="out_of_sequence",folder="hw_counters"} 7
         nic_device_missing{device="mlx5_7"} 1

@@ -73,7 +73,7 @@ def _samples(series: Series, found: Sequence[int | None]) -> list[Sample]:
     reading = series.reading
     samples = []
     if value == reading.top and reading.top:
-        samples.append(Sample(c.NIC_COUNTER_SATURATED, series.top, 1))
+        samples.append(Sample(c.NIC_SATURATED, series.top, 1))
         if reading.fast:
             return samples
     samples.append(Sample(reading.metric, series.labels, value * reading.scale))
