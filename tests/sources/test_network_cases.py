@@ -497,6 +497,23 @@ def test_a_class_folder_of_thousands_is_bounded(tmp_path: Path) -> None:
     assert len(ups) == 512
 
 
+def test_virtual_functions_take_no_place_of_a_card(tmp_path: Path) -> None:
+    """Neither among the devices that are read nor among the series that may be told."""
+    (tmp_path / "card").mkdir()
+    for kind, own in (("infiniband", "mlx5_9"), ("net", "ens9f0np0")):
+        folder = tmp_path / "sys/class" / kind
+        for name in (*(f"a{n:03}" for n in range(600)), own):
+            part = "ports/1/state" if kind == "infiniband" else "operstate"
+            tree(folder / name, {part: "4: ACTIVE" if kind == "infiniband" else "up"})
+            if name != own:
+                tree(folder / name, {"device/driver": ""})
+                (folder / name / "device/physfn").symlink_to(tmp_path / "card")
+    samples = [i for i in NetworkSource(tmp_path).read() if isinstance(i, Sample)]
+    ups = [one.labels[0] for one in samples if one.metric.name == "nic_up"]
+    assert len(ups) == 1024
+    assert ups[:2] == ["mlx5_9", "ens9f0np0"]
+
+
 def test_a_counter_folder_of_thousands_is_bounded(tmp_path: Path) -> None:
     """The first 1,024 files are read, and it is told that there are more."""
     port = port_of("odd_0")

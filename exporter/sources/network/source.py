@@ -240,7 +240,8 @@ class NetworkSource:
         self._looked = None
         self._relist_at = self._reads + (1 if late else self._every)
         found, strangers = looked
-        self._devices = (*found.rdma, *found.interfaces)
+        # what is beyond the most series that may be told is that of virtual functions
+        self._devices = tuple(sorted((*found.rdma, *found.interfaces), key=_is_virtual))
         parts = {part for part, _ in found.errors}
         classes = {"rdma": self._inventory.rdma, "net": self._inventory.net}
         self._unseen = frozenset(kind for kind, path in classes.items() if path in parts)
@@ -315,3 +316,7 @@ class NetworkSource:
                 self._laps[key] = known
         plain = {"boot": self._boot, "ports": self._remembered.memory(), "laps": dict(self._laps)}
         self._memories[self.name] = Remembered(plain, self._clock.monotonic())
+
+
+def _is_virtual(device: Device) -> bool:
+    return any(port.virtual for port in device.ports)
