@@ -310,8 +310,15 @@ class EthtoolSource:
         return [
             name
             for name in self._names(self._net)
-            if not self._exclude.match(name) and "device" in self._names(f"{self._net}/{name}")
+            if not self._exclude.match(name) and self._has_device(name)
         ]
+
+    def _has_device(self, name: str) -> bool:
+        try:
+            return "device" in self._names(f"{self._net}/{name}")
+        except OSError as error:
+            self._troubles.append(Fault.of(sysfs.printable(name), error))
+            return False
 
     def _is_virtual(self, name: str) -> bool:
         """Tell an SR-IOV virtual function, whose device links to the physical one."""

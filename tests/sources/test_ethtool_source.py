@@ -287,6 +287,14 @@ def test_more_interfaces_than_anyone_has_are_cut_off_and_said(tmp_path: Path) ->
     assert [one.detail for one in faults] == ["OSError: [Errno 7] only the first 64 of 70 asked"]
 
 
+def test_an_interface_that_cannot_be_listed_costs_no_other(tmp_path: Path) -> None:
+    reader = source(tmp_path, Drivers({"eth0": Card({"rx_prio3_pause": 7})}))
+    (tmp_path / "sys/class/net/eth1").symlink_to("eth1")
+    told, faults = sort(reader.read())
+    assert told["receive_pause_frames_total", "eth0", "", "3"] == 7
+    assert [(one.part, one.reason) for one in faults] == [("eth1", "io")]
+
+
 def test_many_interfaces_are_not_looked_up_at_each_read(tmp_path: Path) -> None:
     """That there are too many does not go away by looking again."""
     drivers = Drivers({f"eth{n:03}": Card({"rx_prio3_pause": n}) for n in range(70)})
