@@ -8,8 +8,8 @@ NVLink's rate is what the driver states of each link, where that is read, else w
 GPU's architecture has (`NVLINK`). Counters hold payload, so that the ratio stays below 1.
 
 A rail is the network behind one port of each node. A collective uses all rails alike; one that
-carries less than the others is what its ring waits for. Rails of idle GPUs are not compared. Rails come from the topology: the compute
-NIC that is nearest to each GPU.
+carries less than the others is what its ring waits for. Rails of idle GPUs are not compared. Rails
+come from the topology: the compute NIC that is nearest to each GPU.
 
     nic_receive_utilization_ratio{device="mlx5_0",port="1"} 0.71
     gpu_nvlink_peak_bandwidth_bytes_per_second{gpu="0",uuid="GPU-5a1c..."} 450000000000
