@@ -106,8 +106,8 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument("--listen", metavar="ADDRESS", help="for example :9810 or 127.0.0.1:9810")
     demo.add_argument(
         "--scenario", metavar="NAME", default="default",
-        help="what its training job goes through: default, data-stall, late-ranks, clock-cap,"
-        " straggler, checkpoints, spot-notice, case-study",
+        help="what its training job goes through: default, sound, data-stall, late-ranks,"
+        " clock-cap, straggler, checkpoints, spot-notice, case-study",
     )  # fmt: skip
 
     once = commands.add_parser("once", help="read everything once, print the page, exit")
@@ -467,9 +467,7 @@ def _print_stats(series: Mapping[str, int], page: bytes, nodes: int) -> None:
     )
 
 
-_FLEET = (
-    "  a node judges what it reads; before they page, the rules in alerts/sla.yaml add up all nodes"
-)
+_FLEET = "  a node judges what it reads; before they page, the rules in alerts/ add up all nodes"
 
 
 def _check(options: argparse.Namespace) -> int:

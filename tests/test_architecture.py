@@ -156,6 +156,7 @@ ROOMS = {
             "commands.*",
         )
     ),
+    "commands.alerts": Room(("objectives", "commands.*")),
     # It looks at this machine where no daemon does.
     "commands.topology": Room(
         (

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from exporter.commands import DEFAULT_URL
+from exporter.commands.alerts_parser import add_alerts_command
 from exporter.commands.fabric_parser import add_fabric_commands
 from exporter.commands.money_parser import add_money_commands
 
@@ -66,6 +67,7 @@ def add_commands(commands: Any, told: Callable[[Handler], Callable[[Any], int]])
     diagnose.add_argument("--run", help="only this one; '' is the GPUs without a run")
     _json(diagnose)
     add_money_commands(commands, told)
+    add_alerts_command(commands, told)
     add_fabric_commands(commands, told)
 
 

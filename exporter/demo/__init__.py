@@ -137,7 +137,7 @@ class Demo:
             return self._teller.pushes()
 
     def inject(self, faults: Faults) -> None:
-        """Let the training job have other faults, from its next step on."""
+        """Let the node have other faults, the training job from its next step on."""
         with self._lock:
             self._node.inject(faults)
 

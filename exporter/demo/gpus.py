@@ -53,6 +53,7 @@ _LINK_RATE = 450e9
 _TICK = 1 / PER_SECOND
 _SETTLING = 1 - math.exp(-_TICK / 20)
 _XID, _RESTART = 94, 20.0
+OFF_THE_BUS = 79
 _CONTEXTS = 20 * 2**20
 
 
@@ -231,7 +232,9 @@ class Gpus:
         self._helpers = 0
         self._returns = math.inf
         self._corrects = dice.expovariate(1 / 60)
-        self._fails = dice.uniform(90, 180)
+        self._fails = math.inf if sound else dice.uniform(90, 180)
+        self.lost: int | None = None
+        """A GPU that has fallen off the bus."""
         self.all[FAULTY].processes += (HELPERS[0],)
 
     @property
@@ -247,6 +250,16 @@ class Gpus:
         self._fail(self.all[FAULTY], moment)
         self._ticks += 1
 
+    def lose(self, index: int | None, now: float) -> None:
+        """Let a GPU fall off the bus, or come back if it is None."""
+        if index is not None and index != self.lost:
+            self._tell(now, index, OFF_THE_BUS, 0, "<unknown>")
+        self.lost = index
+
+    def _tell(self, at: float, gpu: int, code: int, pid: int, process: str) -> None:
+        number = self.xids[-1].number + 1 if self.xids else 1
+        self.xids.append(Xid(number, at, gpu, code, pid, process))
+
     def _fail(self, gpu: Gpu, until: float) -> None:
         """Let the faulty GPU have its memory errors: most are corrected, now and then one is not.
 
@@ -258,8 +271,7 @@ class Gpus:
             self._corrects += dice.expovariate(1 / 60)
         if self._fails <= until:
             *others, victim = gpu.processes
-            number = self.xids[-1].number + 1 if self.xids else 1
-            self.xids.append(Xid(number, self._fails, gpu.index, _XID, victim.pid, victim.name))
+            self._tell(self._fails, gpu.index, _XID, victim.pid, victim.name)
             gpu.processes = tuple(others)
             gpu.uncorrected += 1
             gpu.remap_pending = True

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from exporter.demo.gpus import HELPERS, Process, Xid
+from exporter.demo.gpus import HELPERS, OFF_THE_BUS, Process, Xid
 from exporter.demo.node import Node
 
 _ERROR, _NOTICE, _INFO = 3, 5, 6
@@ -72,6 +72,11 @@ def _processes(node: Node) -> Iterator[Process]:
 
 def _line(address: str, xid: Xid) -> str:
     device = address.partition(".")[0]
+    if xid.code == OFF_THE_BUS:
+        return (
+            f"NVRM: Xid (PCI:{device}): {xid.code}, pid='<unknown>', name=<unknown>,"
+            " GPU has fallen off the bus."
+        )
     return (
         f"NVRM: Xid (PCI:{device}): {xid.code}, pid={xid.pid}, name={xid.process},"
         " Contained: SM (0x1). RST: No, D-RST: No"

@@ -217,6 +217,8 @@ class Server:
         self._began = 0.0
         self._ends = math.inf
         self._done = self._doing = Work()
+        self.held_up = 0.0
+        """Seconds for which a request has been underway when it comes here."""
         self._arrives = traffic.next(0.0)
 
     def advance(self, until: float) -> None:
@@ -250,7 +252,7 @@ class Server:
         if self._dice.random() < 0.004:
             self.refused += 1  # a bad request: an answer 400, and no trace in the engine
         else:
-            self.waiting.append(self._traffic.request(now))
+            self.waiting.append(self._traffic.request(now - self.held_up))
 
     def _admit(self, now: float) -> None:
         while self.waiting and len(self.running) < self.spec.slots:
@@ -582,8 +584,10 @@ class Node:
         self.inject(scenario.faults)
 
     def inject(self, faults: Faults) -> None:
-        """Let the training job have other faults, from its next step on."""
+        """Let the node have other faults, the training job from its next step on."""
         self.job.faults = faults
+        self.vllm.held_up = faults.held
+        self.gpus.lose(faults.lost, self.now)
         self.fabric.pause(_QUIET + faults.paused, faults.pausing)
         for index in self.job.scenario.gpus:
             self.gpus.all[index].cap = TOP if faults.clock is None else faults.clock

@@ -18,6 +18,7 @@ from exporter.demo.node import Node
 from exporter.nvml.driver import (
     ALL_LINKS,
     FUNCTION_NOT_FOUND,
+    GPU_IS_LOST,
     INVALID_ARGUMENT,
     NOT_SUPPORTED,
     UNINITIALIZED,
@@ -33,6 +34,7 @@ _SAYS: Mapping[int, str] = {
     INVALID_ARGUMENT: "Invalid Argument",
     NOT_SUPPORTED: "Not Supported",
     FUNCTION_NOT_FOUND: "Function Not Found",
+    GPU_IS_LOST: "GPU is lost",
 }
 _LINKS, _LINK_MEGABYTES = 18, 26_562
 _SWITCH = 2
@@ -328,7 +330,7 @@ class DemoNvml:
 
         def bound() -> Any:
             with self._lock:
-                self._check(function)
+                self._check(function, *arguments[:1])
                 told = ask()
             if isinstance(answer, Struct):
                 return tuple(told[name] for name in answer.fields)
@@ -357,8 +359,9 @@ class DemoNvml:
     def device(self, index: int) -> Gpu:
         """Return a handle for the GPU of this index."""
         with self._lock:
-            self._check("nvmlDeviceGetHandleByIndex_v2")
-            return self._node.gpus.all[index]
+            found = self._node.gpus.all[index]
+            self._check("nvmlDeviceGetHandleByIndex_v2", found)
+            return found
 
     def address(self, device: Gpu) -> int:
         """Return a number that tells handles apart."""
@@ -371,7 +374,7 @@ class DemoNvml:
 
         def bound() -> Sequence[FieldAnswer]:
             with self._lock:
-                self._check("nvmlDeviceGetFieldValues")
+                self._check("nvmlDeviceGetFieldValues", device)
                 return [_field(device, number, scope) for number, scope in wanted]
 
         return bound
@@ -379,13 +382,13 @@ class DemoNvml:
     def processes(self, device: Gpu) -> Sequence[ProcessSample]:
         """Return the processes on a GPU."""
         with self._lock:
-            self._check("nvmlDeviceGetComputeRunningProcesses_v3")
+            self._check("nvmlDeviceGetComputeRunningProcesses_v3", device)
             return [ProcessSample(one.pid, one.memory, None) for one in device.processes]
 
     def process_shares(self, device: Gpu, since: int) -> Sequence[tuple[int, int, int]]:
         """Return (pid, microseconds, percent of SM time) of the last sample, if it is newer."""
         with self._lock:
-            self._check("nvmlDeviceGetProcessUtilization")
+            self._check("nvmlDeviceGetProcessUtilization", device)
             moment, percent = device.utilization[-1]
             stamp = self._stamp(moment)
             return [
@@ -397,17 +400,17 @@ class DemoNvml:
     def utilization_samples(self, device: Gpu, since: int) -> Sequence[tuple[int, int]]:
         """Return the (microseconds, percent) samples newer than `since`, one for each tick."""
         with self._lock:
-            self._check("nvmlDeviceGetSamples")
+            self._check("nvmlDeviceGetSamples", device)
             stamped = [(self._stamp(moment), percent) for moment, percent in device.utilization]
         return [sample for sample in stamped if sample[0] > since]
 
     def _stamp(self, moment: float) -> int:
         return round((self._node.born + moment) * 1e6)
 
-    def mig_devices(self, device: Gpu) -> Sequence[Any]:  # noqa: ARG002
+    def mig_devices(self, device: Gpu) -> Sequence[Any]:
         """Return nothing: no GPU is split."""
         with self._lock:
-            self._check("nvmlDeviceGetMaxMigDeviceCount")
+            self._check("nvmlDeviceGetMaxMigDeviceCount", device)
         return ()
 
     def watch_xids(self, device: Gpu) -> Callable[[int], Sequence[int]]:
@@ -427,10 +430,10 @@ class DemoNvml:
 
         return come
 
-    def gpm_supported(self, device: Gpu) -> bool:  # noqa: ARG002
+    def gpm_supported(self, device: Gpu) -> bool:
         """Tell that the counters are there, as on every Hopper."""
         with self._lock:
-            self._check("nvmlGpmQueryDeviceSupport")
+            self._check("nvmlGpmQueryDeviceSupport", device)
         return True
 
     def gpm_sample(self) -> GpmSample:
@@ -442,7 +445,7 @@ class DemoNvml:
     def gpm_take(self, device: Gpu, sample: GpmSample, instance: int | None) -> None:
         """Fill the sample with the integrals up to now. There are no instances."""
         with self._lock:
-            self._check("nvmlGpmSampleGet")
+            self._check("nvmlGpmSampleGet", device)
             if instance is not None:
                 raise _error(NOT_SUPPORTED, "nvmlGpmMigSampleGet")
             sample.gpu, sample.sums = device, device.sums
@@ -469,9 +472,11 @@ class DemoNvml:
             self._check("nvmlGpmSampleFree")
             sample.gpu = None
 
-    def _check(self, function: str) -> None:
+    def _check(self, function: str, device: object = None) -> None:
         if not self._started:
             raise _error(UNINITIALIZED, function)
+        if isinstance(device, Gpu) and device.index == self._node.gpus.lost:
+            raise _error(GPU_IS_LOST, function)
 
 
 def _field(gpu: Gpu, number: int, scope: int) -> FieldAnswer:

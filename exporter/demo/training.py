@@ -127,8 +127,8 @@ class Stage(NamedTuple):
 
 
 class Faults(NamedTuple):
-    """What is wrong with a job. Shares are of the step as it then is; rails that are down, and
-    checkpoints, count for nothing there.
+    """What is wrong with a job, or with the node. Shares are of the step as it then is; rails that
+    are down, and checkpoints, count for nothing there.
 
     `paused` is the share of time in which the ports to the storage may not send (a storm of pause
     frames), `pausing` that in which they have others wait; what that costs the loader is `data`'s
@@ -136,6 +136,9 @@ class Faults(NamedTuple):
     nodes, `clock` a cap in megahertz on the job's GPUs, `straggler` one of the node's ranks, the
     work of which takes `slower` times as long. A checkpoint is written each `checkpoint_steps`.
     `notice` seconds after its beginning the cloud announces that it takes the node away.
+
+    `lost` is a GPU that has fallen off the bus, `held` are seconds for which the front end keeps
+    each request before the large server's engine has it.
     """
 
     data: float = 0.0
@@ -144,6 +147,8 @@ class Faults(NamedTuple):
     straggler: int | None = None
     slower: float = 1.2
     checkpoint_steps: int | None = None
+    lost: int | None = None
+    held: float = 0.0
     paused: float = 0.0
     pausing: float = 0.0
     notice: float | None = None
@@ -152,7 +157,7 @@ class Faults(NamedTuple):
 class Scenario(NamedTuple):
     """A course of stages, each with how many steps it lasts (the last one never ends).
 
-    `gpus` are those of this node, rank 0 first. `sound`: no cable and no fan is bad, and tensor
+    `gpus` are those of this node, rank 0 first. `sound`: no cable, fan or memory is bad. Tensor
     cores draw `watts` at full speed.
     """
 
@@ -446,6 +451,7 @@ _TRAINERS = (4, 5, 6, 7)
 _DEFAULT = Scenario(((MIXED, 0),), _TRAINERS)
 SCENARIOS: Mapping[str, Scenario] = {
     "default": _DEFAULT,
+    "sound": Scenario(((MIXED._replace(communication=1.1), 0),), _TRAINERS, sound=True),
     "data-stall": _DEFAULT._replace(faults=Faults(data=0.25)),
     "late-ranks": _DEFAULT._replace(faults=Faults(late=0.2)),
     "clock-cap": _DEFAULT._replace(faults=Faults(clock=1005)),

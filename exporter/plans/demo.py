@@ -160,10 +160,12 @@ def _on_fake_driver(one: Plan, settings: Settings, demo: Demo, estate: Estate) -
 
 
 @contextlib.contextmanager
-def demo_plans(scenario: str = "default") -> Iterator[Planner]:
+def demo_plans(
+    scenario: str = "default", tell: Callable[[Demo], object] | None = None
+) -> Iterator[Planner]:
     """Give plans for a made-up node: real readers over a fake fabric and fake servers.
 
-    `scenario` is one of `exporter.demo.SCENARIOS`.
+    `scenario` is one of `exporter.demo.SCENARIOS`; `tell` is told the node, to inject faults.
 
     The host is the real one; GPUs, network and inference servers are made up, and so is what was
     promised, unless the settings have an objective.
@@ -172,6 +174,8 @@ def demo_plans(scenario: str = "default") -> Iterator[Planner]:
 
     with tempfile.TemporaryDirectory(prefix="flopwatch-demo-") as folder:
         demo = Demo(Path(folder), scenario=scenario)
+        if tell is not None:
+            tell(demo)
         for server in (*demo.page_servers, demo.metadata):
             threading.Thread(target=server.serve_forever, name="demo", daemon=True).start()
         servers = tuple(

@@ -99,7 +99,7 @@ def test_a_job_that_sets_nothing_has_made_no_mistake() -> None:
         ({"IB_DISABLE": "true"}, {"strange_value"}),
         ({"IB_HCA": '"=mlx5_0"'}, {"strange_value"}),
     ],
-    ids=str,
+    ids=lambda one: " ".join(sorted(map(str, one.items() if isinstance(one, dict) else one))),
 )  # fmt: skip
 def test_each_mistake_is_told_and_nothing_else(settings: dict[str, str], kinds: set[str]) -> None:
     assert made(**settings) == kinds
