@@ -128,6 +128,19 @@ def test_laps_outlive_a_reload(tmp_path: Path) -> None:
     successor.close()
 
 
+def test_a_first_wrap_that_came_between_two_daemons_is_one(tmp_path: Path) -> None:
+    """It was taken for a reset where no lap had been run through before."""
+    memories: dict[str, object] = {}
+    tree(tmp_path, {f"{HW}/local_ack_timeout_err": "4294967000"})
+    source = NetworkSource(tmp_path, memories=memories)
+    assert values(source.read())[SERIES] == 4294967000
+    source.close()
+    (tmp_path / HW / "local_ack_timeout_err").write_text("20\n")
+    successor = NetworkSource(tmp_path, memories=memories)
+    assert values(successor.read())[SERIES] == LAP + 20
+    successor.close()
+
+
 class Silent:
     """A crew whose readers of devices never come back."""
 

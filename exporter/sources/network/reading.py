@@ -73,7 +73,7 @@ class DeviceReader:
             self._files.close()
 
     def memory(self) -> list[Any] | None:
-        """Return, as JSON can hold it, what a successor has to know; nothing if no lap is over."""
+        """Return, as JSON can hold it, what a successor has to know; nothing if there is no lap."""
         laps = self._laps.memory()
         return [self._instances, laps] if laps else None
 
