@@ -57,21 +57,3 @@ def settings_of(environment: Mapping[str, str]) -> dict[str, str]:
         for name, pattern in PATTERNS.items()
         if name in environment
     }
-
-
-def to_tell(environment: Mapping[str, str]) -> dict[str, str] | None:
-    """Return what to tell of an environment; `None` if it is nothing.
-
-    A script that has taken out all that its process began with says so: the daemon may see what the
-    process began with.
-    """
-    found = settings_of(environment)
-    return found if found or _began_with_some() else None
-
-
-def _began_with_some() -> bool:
-    try:
-        with open("/proc/self/environ", "rb") as file:  # noqa: PTH123 - the client is plain
-            return any(one.startswith(b"NCCL_") for one in file.read().split(b"\0"))
-    except OSError:
-        return False

@@ -28,7 +28,7 @@ from typing import Any, Callable, NamedTuple
 
 from .address import from_environment
 from .environment import find_gpu, find_group, find_place, whole
-from .nccl import to_tell
+from .nccl import settings_of
 from .sender import Record, Sender, log
 
 PHASES = frozenset((
@@ -272,8 +272,13 @@ class Run:
             own["local_ranks"] = {str(self._rank): gpu}
         if submitted is not None:
             own["submitted"] = float(submitted)
-        if (nccl := to_tell(os.environ)) is not None:
+        # Also that there are none: an attempt before this one, or what the processes began with,
+        # may have had some.
+        nccl = settings_of(os.environ)
+        if self._rank is None:
             own["nccl"] = nccl
+        else:
+            own["nccl_ranks"] = {str(self._rank): nccl}
         self._sender.know({"kind": "facts", "run": self._name, **own})
         self.know(**facts)
         self._watch_for_the_end()

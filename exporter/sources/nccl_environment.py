@@ -97,10 +97,10 @@ class NcclEnvironmentSource:
             sharp = _sharp(view, run)
             seen = [one.process for one in found.get(run, ())]
             if run in told:
-                spans, settings = told[run]
+                spans, each = told[run]
                 # Its own word goes before the environment that it began with.
                 there = seen[0].node if seen else node._replace(spans=spans)
-                seen = [Process(settings, there)]
+                seen = [Process(settings, there) for settings in each]
             yield c.NCCL_ENVIRONMENT_INFO(1, run, "client" if run in told else "process")
             processes = [one._replace(node=one.node._replace(sharp=sharp)) for one in seen]
             for kind, so in problems(processes, together=run != "").items():
@@ -111,12 +111,17 @@ class NcclEnvironmentSource:
 
     # ------------------------------------------------------------ what jobs tell
 
-    def _told(self, now: float) -> Iterator[tuple[str, tuple[bool | None, Settings]]]:
+    def _told(self, now: float) -> Iterator[tuple[str, tuple[bool | None, list[Settings]]]]:
         for run in self._ledger.runs(now):
             facts = run.facts.get("push")
-            if facts is not None and facts.nccl is not None and _is_alive(run, now):
+            if facts is None or not _is_alive(run, now):
+                continue
+            told: list[Settings] = list((facts.nccl_ranks or {}).values())
+            if not told and facts.nccl is not None:
+                told = [facts.nccl]
+            if told:
                 local, size = len(facts.local_ranks or ()), facts.world_size
-                yield run.name, (None if size is None else size > max(1, local), facts.nccl)
+                yield run.name, (None if size is None else size > max(1, local), told)
 
     # ------------------------------------------------------------ what processes show
 

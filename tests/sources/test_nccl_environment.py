@@ -353,22 +353,50 @@ def test_a_real_job_tells_a_real_daemon_how_it_has_set_nccl(
     assert SECRET not in "".join(daemon.process.communicate())
 
 
-@pytest.mark.parametrize(("began", "told"), [({"NCCL_IB_DISABLE": "1"}, "{}"), ({}, "None")])
-def test_a_script_that_takes_its_settings_back_says_so(began: dict[str, str], told: str) -> None:
-    script = """
-import os
-os.environ.pop("NCCL_IB_DISABLE", None)
-from exporter.client.nccl import to_tell
-print(to_tell(os.environ))
-"""
-    others = {name: value for name, value in os.environ.items() if not name.startswith("NCCL_")}
-    done = subprocess.run(
-        [sys.executable, "-c", script], env=others | began, capture_output=True, text=True,
-        check=True, timeout=20,
-    )  # fmt: skip
-    assert done.stdout.strip() == told
-
-
 def test_a_job_that_has_taken_its_settings_back_is_believed(launch: Launch) -> None:
     pid = launch(**RANK, NCCL_IB_DISABLE="1")
     assert told(ports(), on_gpu(pid), ledger=ledger())["llama"]["ib_disabled"] is False
+
+
+RANKS = """
+import os, sys
+from exporter.client import Run
+run = Run("llama", url="http://127.0.0.1:" + sys.argv[1])
+with run.step():
+    pass
+sys.stdin.read()
+"""
+
+
+def test_ranks_that_tell_different_settings_are_told_and_a_new_start_takes_them_back(
+    start: Start,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    """The last rank that told had the word for all; and settings of a former start stayed."""
+    file = tmp_path / "flopwatch.yaml"
+    file.write_text(CONFIG)
+    daemon = start("--config", str(file))
+    daemon.wait_for("/-/ready", lambda status, _: status == 200)
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("NCCL_")}
+
+    def ranks(*settings: dict[str, str]) -> list[subprocess.Popen[bytes]]:
+        return [
+            subprocess.Popen(
+                [sys.executable, "-c", RANKS, str(daemon.port)], stdin=subprocess.PIPE,
+                env={**plain, "RANK": str(at), "WORLD_SIZE": "2", "LOCAL_RANK": str(at), **own},
+            )
+            for at, own in enumerate(settings)
+        ]  # fmt: skip
+
+    def both(value: int) -> None:
+        kinds = ("p2p_disabled", "ranks_differ")
+        lines = [f'nccl_environment_problem{{kind="{k}",run="llama"}} {value}\n' for k in kinds]
+        daemon.wait_for("/metrics", lambda _, text: all(line in text for line in lines))
+
+    for settings, value in (({"NCCL_P2P_DISABLE": "1"}, 1), ({}, 0)):
+        jobs = ranks(settings, {})
+        try:
+            both(value)
+        finally:
+            for job in jobs:
+                job.communicate(timeout=20)
