@@ -2321,7 +2321,8 @@ COST_DOLLARS_TOTAL = Metric(
 )  # fmt: skip
 COST_COUNTED_SECONDS_TOTAL = Metric(
     "cost_counted_seconds_total", "counter",
-    "Time over which GPUs were followed: what is missing in it is missing in the dollars.",
+    "Time over which GPUs were followed and one of them at least had a price: what is missing in it"
+    " is missing in the dollars.",
     (), COST, "seconds", "experimental",
 )  # fmt: skip
 COST_GAP_SECONDS = Metric(
@@ -2423,8 +2424,9 @@ TRAIN_COST_PER_MILLION_TOKENS_DOLLARS = Metric(
 )  # fmt: skip
 TRAIN_PROJECTED_COST_DOLLARS = Metric(
     "train_projected_cost_dollars", "gauge",
-    "What the GPUs of this node will have cost at the last step, at the present pace and price:"
-    " train_cost_dollars_total and what is to come.",
+    "What the whole run will have cost at its last step, at the present pace and price: what it"
+    " cost since it was first seen, and what is to come. GPUs on other nodes are taken to cost what"
+    " those of this one do, so it is not to be added up over nodes.",
     _RUN, COST, "dollars", "experimental",
 )  # fmt: skip
 

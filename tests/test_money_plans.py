@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from exporter import catalogue as c
-from exporter.config import ConfigError, parse
+from exporter.config import LARGEST_DOCUMENT, ConfigError, parse
 from exporter.plans import Estate, Plan, plan
 from exporter.runner import Runner, Schedule
 from exporter.samples import Source
@@ -103,8 +104,18 @@ def test_a_plan_that_cannot_be_used_is_an_error_of_the_configuration(tmp_path: P
         ("capex: {gpu_servers: 1000}", "it does not say how many GPUs there are"),
         ("capex: {gpu_servers: many}", "capex.gpu_servers"),
         ("capex: [", "expected"),
+        ("gpus: 8\ncapex: {gpu: 1, gpu: 2}", "key 'gpu' is given twice"),
+        ("gpus: 8\ncapex: {gpu: 1}\ndepreciation: {of: [gpu, gpu]}", "'gpu' is named twice"),
+        ("capex: {gpu: 1}\n" + "#" * LARGEST_DOCUMENT, f"larger than {LARGEST_DOCUMENT} bytes"),
     ):
         file.write_text(text)
         with pytest.raises(ConfigError, match=r"cost\.tco\.file") as caught:
             plans(f"cost: {{tco: {{file: {file}}}}}")
         assert said in str(caught.value)
+
+
+def test_a_plan_that_is_a_pipe_does_not_hold_up_the_daemon(tmp_path: Path) -> None:
+    """Nobody writes to it: reading would wait for ever, and with it the start or a reload."""
+    os.mkfifo(tmp_path / "tco.yaml")
+    with pytest.raises(ConfigError, match=r"cost\.tco\.file: .*: no plain file"):
+        plans(f"cost: {{tco: {{file: {tmp_path / 'tco.yaml'}}}}}")

@@ -49,9 +49,11 @@ def _spot_parser(parser: argparse.ArgumentParser, told: Callable[[Handler], Any]
     parser.set_defaults(command=told(_spot))
     prices = parser.add_argument_group("prices, in dollars for a GPU hour")
     prices.add_argument("--instance", metavar="TYPE", help="take what is not stated from the list")
-    for name in ("on-demand", "reserved", "spot"):
+    for name in ("on-demand", "reserved"):
         prices.add_argument(f"--{name}", type=_positive, metavar="DOLLARS")
-    prices.add_argument("--discount", type=_share, metavar="SHARE", help="spot below on-demand")
+    one = prices.add_mutually_exclusive_group()
+    one.add_argument("--spot", type=_positive, metavar="DOLLARS")
+    one.add_argument("--discount", type=_share, metavar="SHARE", help="spot below on-demand")
     prices.add_argument(
         "--mix", action="append", default=[], metavar="spot=0.8,on_demand=0.2",
         help="a mixture by shares of the GPUs; may be given several times",

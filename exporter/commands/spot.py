@@ -121,7 +121,7 @@ def lines(answer: Answer) -> Iterator[str]:
 
 def _terms(answer: Answer) -> Iterator[str]:
     job = answer.job
-    size = f"{job.gpus:,.0f} GPUs ({job.instances:,.4g} instances)"
+    size = f"{job.gpus:,.0f} GPUs ({job.instances:,} instances)"
     yield f"A job on {size} that runs on all of them or not at all"
     for pricing, dollars in answer.offer.dollars.items():
         yield f"  {pricing}: {price(dollars)} dollars a GPU hour ({answer.offer.sources[pricing]})"

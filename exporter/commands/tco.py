@@ -208,13 +208,16 @@ def _clouds(plan: Plan, rents: Sequence[Rent], years: int) -> Iterator[str]:
     yield from columns(rows)
     for one in rents:
         even = plan.even_at(years, one.rate.dollars)
-        told = "" if even is None else _even(even)
+        told = "" if even is None else _even(even, whole=one.pricing == "reserved")
         yield f"  {one.pricing}: {one.rate.source}{told}"
 
 
-def _even(utilization: float) -> str:
+def _even(utilization: float, *, whole: bool) -> str:
+    """Say when owning is cheaper; what is paid as a `whole` costs the same at any utilization."""
     if utilization > 1:
         return "; cheaper than owning at any utilization"
+    if whole:
+        return "; owning is cheaper at any utilization"
     return f"; owning is cheaper from a utilization of {percent(utilization)} on"
 
 

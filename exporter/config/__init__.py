@@ -91,6 +91,7 @@ from exporter.objectives import (
 )
 
 __all__ = [
+    "LARGEST_DOCUMENT",
     "AcceleratorSettings",
     "BaselineSettings",
     "ConfigError",
@@ -115,6 +116,9 @@ __all__ = [
     "printable",
     "setting",
 ]
+
+LARGEST_DOCUMENT = 1 << 20
+"""Bytes of a YAML file other than the configuration: reading ten times as many takes a minute."""
 
 
 class SourcesSettings(Section):
@@ -280,7 +284,7 @@ def load_document(path: Path) -> object:
 
     Raises `ConfigError` naming file and line.
     """
-    return load_yaml(_text(path), str(path))
+    return load_yaml(_text(path, LARGEST_DOCUMENT), str(path))
 
 
 def load_yaml(text: str, name: str) -> object:
@@ -300,9 +304,13 @@ def load_yaml(text: str, name: str) -> object:
         raise ConfigError(f"{name}: nested too deep") from None
 
 
-def _text(path: Path) -> str:
+def _text(path: Path, most: int = -1) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        with path.open("rb") as file:
+            data = file.read(most + 1 if most >= 0 else -1)
+        if 0 <= most < len(data):
+            raise ConfigError(f"{path}: larger than {most} bytes")
+        return data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: not UTF-8 text (byte {error.start})") from None
     except OSError as error:

@@ -7,10 +7,8 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-import yaml
-
 from exporter import catalogue as c
-from exporter.config import ConfigError, Settings
+from exporter.config import ConfigError, Settings, load_document
 from exporter.config.money import CostSettings, OpenCostSettings, zone_of
 from exporter.derive.money.cost import cost
 from exporter.derive.money.energy import Energy
@@ -122,13 +120,15 @@ def _owned(told: CostSettings) -> Owned | None:
     """Return the cost of an owned hour by the TCO model. Raises `ConfigError`."""
     if told.tco is None:
         return None
-    path = told.tco.file
+    path = Path(told.tco.file)
+    if path.is_fifo() or path.is_char_device():  # the daemon would wait for ever
+        raise ConfigError(f"cost.tco.file: {path}: no plain file")
     try:
-        plan = read_tco(yaml.safe_load(Path(path).read_text("utf-8")))
-    except OSError as error:
-        raise ConfigError(f"cost.tco.file: {path}: {error.strerror}") from None
-    except (ValueError, yaml.YAMLError, RecursionError) as error:
-        raise ConfigError(f"cost.tco.file: {path}: {' '.join(str(error).split())}") from None
+        plan = read_tco(load_document(path))
+    except ConfigError as error:
+        raise ConfigError(f"cost.tco.file: {error}") from None
+    except ValueError as error:
+        raise ConfigError(f"cost.tco.file: {path}: {error}") from None
     dollars = plan.cost_per_owned_gpu_hour(told.tco.years)
     if dollars is None:
         raise ConfigError(f"cost.tco.file: {path}: it does not say how many GPUs there are")

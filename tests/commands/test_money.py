@@ -73,6 +73,13 @@ def test_the_specifications_plan_as_a_table(run: Run) -> None:
     assert ["reserved", "7.37", "290.68", "387.58", "all", "hours", "4.8"] in lines
 
 
+def test_a_reservation_has_no_utilization_from_which_it_pays(run: Run) -> None:
+    """It is paid for all hours: where it is dearer than owning, it is so at any utilization."""
+    text = said(run, "tco", str(EXAMPLE))
+    assert "reserved: 40 % off on_demand; owning is cheaper at any utilization" in text
+    assert "on_demand: stated; owning is cheaper from a utilization of 12.5 % on" in text
+
+
 def test_one_view_can_be_asked_for(run: Run) -> None:
     (view,) = told(run, "tco", str(EXAMPLE), "--years", "4")["views"]
     assert view["years"] == 4
@@ -220,6 +227,15 @@ def test_prices_can_come_from_the_list(run: Run) -> None:
     assert "reserved" not in text
 
 
+def test_a_job_that_needs_a_part_of_an_instance_is_taken_away_with_all_of_it(run: Run) -> None:
+    """One GPU of eight was said to be interrupted an eighth as often as its instance."""
+    price = ("--on-demand", "4", "--discount", "0.7", "--interruptions", "0.05")
+    for gpus, instances, hours in (("1", 1, 20.0), ("8", 1, 20.0), ("12", 2, 10.0)):
+        found = told(run, "spot", *price, "--gpus", gpus)
+        assert found["ways"][1]["seconds_between_interruptions"] == pytest.approx(hours * 3600)
+        assert f"({instances} instances)" in said(run, "spot", *price, "--gpus", gpus)
+
+
 def test_a_job_that_loses_most_of_its_time_is_told_so(run: Run) -> None:
     text = said(run, "spot", *CHAPTER, "--interruptions", "0.1")
     assert "spot: more than half of the time is lost" in text
@@ -246,6 +262,7 @@ def test_a_notice_that_is_heeded_is_said(run: Run) -> None:
         ((*CHAPTER, "--mix", "spot=nan"), "--mix: 'spot=nan' is not such as"),
         ((*CHAPTER, "--checkpoint", "0"), "--checkpoint: a number above 0"),
         ((*CHAPTER, "--interruptions", "-1"), "--interruptions: a number from 0 on"),
+        ((*CHAPTER, "--spot", "5"), "--spot: not allowed with argument --discount"),
         (
             (*CHAPTER, "--interruptions", "1", "--job-interruptions", "1"),
             "not allowed with argument",

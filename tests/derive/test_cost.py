@@ -168,6 +168,33 @@ def test_what_is_counted_begins_with_the_first_gpu(tmp_path: Path) -> None:
     assert math.fsum(by_state(one).values()) == pytest.approx(2.0 * 600 / 3600)
 
 
+def test_time_without_a_price_is_a_gap_in_what_was_counted(tmp_path: Path) -> None:
+    """The operator took the price away for an hour: no dollar stands for that hour."""
+    clock = FakeClock()
+    one = daemon(tmp_path, clock, Driver(clock, {0: 1.0}))
+    one.step()
+    run(one, 600)
+    one.reload(Pricing())
+    run(one, 3600)
+    one.reload(TWO)
+    run(one, 600)
+
+    assert math.fsum(by_state(one).values()) == pytest.approx(2.0 * 1200 / 3600)
+    assert one.value(c.COST_COUNTED_SECONDS_TOTAL) == pytest.approx(1200)
+
+
+def test_a_price_of_the_night_alone_counts_by_night(tmp_path: Path) -> None:
+    """By day nobody knows what the GPU costs."""
+    clock = FakeClock()
+    night = Schedule((Hours(0, 6 * 60, dollars=2.0),))
+    one = daemon(tmp_path, clock, Driver(clock, {0: 1.0}), Pricing(schedule=night))
+    one.step()
+    run(one, 86_400)
+
+    assert math.fsum(by_state(one).values()) == pytest.approx(12.0)
+    assert one.value(c.COST_COUNTED_SECONDS_TOTAL) == pytest.approx(6 * 3600, abs=2 * STEP)
+
+
 def test_dollars_that_were_switched_off_for_a_while_are_not_made_up_for(tmp_path: Path) -> None:
     """A reload without the section, and one with it again, ten minutes later."""
     clock = FakeClock()
@@ -290,6 +317,18 @@ def test_work_that_is_told_a_moment_early_is_not_lost(tmp_path: Path) -> None:
         run(one, STEP)
 
     assert by_state(one)["busy"] == pytest.approx(2.0 * 600 / 3600)
+
+
+def test_work_that_no_time_can_hold_is_not_carried_on_for_ever(tmp_path: Path) -> None:
+    """A counter that jumped by an hour: two seconds of it at most are of the next reading."""
+    clock = FakeClock()
+    driver = Driver(clock, {0: 0.0})
+    one = daemon(tmp_path, clock, driver)
+    one.step()
+    driver._active[0] += 3600.0
+    run(one, 600)
+
+    assert by_state(one)["busy"] == pytest.approx(2.0 * (STEP + 2.0) / 3600)
 
 
 def test_measured_use_decides_and_not_who_has_it(tmp_path: Path) -> None:
@@ -422,6 +461,37 @@ def test_a_gpu_that_is_split_is_busy_by_the_parts_of_its_instances(tmp_path: Pat
     assert by_state(one)["idle"] == 0
 
 
+def test_an_instance_whose_part_is_not_known_makes_no_idle_gpu(tmp_path: Path) -> None:
+    """Of a profile that says no number of parts nobody knows how much of the GPU it is."""
+    clock = FakeClock()
+    driver = Driver(clock, {})
+    driver.extra = lambda now: [
+        info(0),
+        *instances({"2": now, "9": now}, ("2", "3g.40gb"), ("9", "odd")),
+    ]
+    one = daemon(tmp_path, clock, driver)
+    one.step()
+    run(one, 600)
+    assert by_state(one) == {"busy": 0, "idle": 0, "unknown": pytest.approx(2.0 * 600 / 3600)}
+
+
+def test_a_gpu_that_is_gone_is_paid_for_one_hour_longer_and_its_series_end(tmp_path: Path) -> None:
+    """It may be stuck, and is not given back; what was taken out is not paid for ever."""
+    clock = FakeClock()
+    driver = Driver(clock, {0: 1.0, 1: 1.0})
+    one = daemon(tmp_path, clock, driver)
+    one.step()
+    run(one, 600)
+    del driver._active[1], driver.shares[1]
+    run(one, 3600)
+    assert by_state(one, 1)["unknown"] == pytest.approx(2.0)
+    assert one.value(c.COST_DOLLARS_PER_HOUR) == 4.0
+    run(one, 2 * STEP)
+
+    assert by_state(one, 1) == {}
+    assert one.value(c.COST_DOLLARS_PER_HOUR) == 2.0
+
+
 def test_gpu_time_is_billed_without_a_price_too(tmp_path: Path) -> None:
     """Time is time; the contract changes with the instance and is a series of its own."""
     clock = FakeClock()
@@ -437,6 +507,21 @@ def test_gpu_time_is_billed_without_a_price_too(tmp_path: Path) -> None:
     found = {s.labels: s.value for s in one.samples(c.COST_TENANT_GPU_SECONDS_TOTAL)}
     assert sum(found.values()) == pytest.approx(1200)  # type: ignore[arg-type]
     assert found["a", "spot"] == pytest.approx(600, abs=STEP)
+
+
+@pytest.mark.parametrize("schedule", [Schedule(), Schedule((Hours(0, 1440, dollars=2.0),))])
+def test_a_contract_that_is_stated_is_that_of_tenants_without_a_price_too(
+    tmp_path: Path, schedule: Schedule
+) -> None:
+    """`pricing: reserved` and no price, or one of the hour: time was billed to no contract."""
+    clock = FakeClock()
+    driver = Driver(clock, {0: 0.0})
+    driver.extra = lambda _: owners((0, "a", "p", "main"))
+    one = daemon(tmp_path, clock, driver, Pricing(pricing="reserved", schedule=schedule))
+    one.step()
+    run(one, 600)
+    found = {s.labels: s.value for s in one.samples(c.COST_TENANT_GPU_SECONDS_TOTAL)}
+    assert found == {("a", "reserved"): pytest.approx(600)}
 
 
 def test_what_tenants_had_is_all_seen_by_prometheus(tmp_path: Path) -> None:
@@ -525,6 +610,24 @@ def test_energy_costs_dollars_and_carbon(tmp_path: Path) -> None:
     assert one.value(c.COST_CARBON_GRAMS_TOTAL, *gpu(0)) == pytest.approx(0.7 * 1.08 * 400)
 
 
+def test_energy_of_a_driver_that_was_loaded_anew_is_never_negative(tmp_path: Path) -> None:
+    """The driver counts joules since it was loaded; dollars do not fall with it."""
+    clock = FakeClock()
+    driver = Driver(clock, {0: 0.5})
+    one = Daemon(
+        clock, driver, tmp_path / "s", life="a", pricing=Pricing(),
+        energy=Energy(dollars_per_kwh=3600.0),
+    )  # fmt: skip
+    one.step()
+    run(one, 600)
+    driver._joules = 0.0
+    run(one, 600)
+
+    assert one.value(c.COST_ENERGY_DOLLARS_TOTAL, *gpu(0)) == pytest.approx(
+        0.7 * (1200 - STEP), rel=1e-6
+    )
+
+
 # ---------------------------------------------------------------- prices
 
 
@@ -576,6 +679,26 @@ def test_a_price_of_opencost_outlives_a_failed_read(tmp_path: Path) -> None:
     assert one.value(c.COST_PRICE_AGE_SECONDS, "opencost") == pytest.approx(3000)
     run(one, 700)
     assert one.value(c.COST_GPU_HOUR_DOLLARS, *gpu(0)) is None
+
+
+def test_a_price_of_the_hour_is_not_said_to_be_opencosts(tmp_path: Path) -> None:
+    """By night the operator's own price holds, whoever tells that of the day."""
+    clock = FakeClock()
+    driver = Driver(clock, {0: 0.5})
+    driver.extra = lambda _: [c.COST_OPENCOST_GPU_HOUR_DOLLARS(3.0, "p5.48xlarge", "spot")]
+    pricing = Pricing(schedule=Schedule((Hours(0, 6 * 60, dollars=1.1),)))
+    one = daemon(tmp_path, clock, driver, pricing)
+    one.step()
+    told = set()
+    for _ in range(24):
+        run(one, 3600)
+        (price,), (about,) = one.samples(c.COST_GPU_HOUR_DOLLARS), one.samples(c.COST_PRICE_INFO)
+        told.add((price.value, *about.labels[2:5]))
+
+    assert told == {
+        (3.0, "opencost", "spot", "p5.48xlarge"),
+        (1.1, "config", "spot", "p5.48xlarge"),
+    }
 
 
 def test_a_list_price_needs_a_contract_that_somebody_states() -> None:
@@ -693,6 +816,52 @@ def test_a_run_costs_what_its_gpus_cost_and_its_tokens_are_of_the_same_time(
     assert one.value(c.TRAIN_PROJECTED_COST_DOLLARS, "run") == pytest.approx(
         4 * (so_far + 2 * 2.0 * 2)
     )
+
+
+@pytest.mark.parametrize("what", ["tokens", "gpus"])
+def test_a_run_that_begins_anew_has_no_cost_of_tokens_over_its_start(
+    tmp_path: Path, what: str
+) -> None:
+    """Its tokens count from 0, or it goes on with other GPUs: it is five minutes until the next."""
+    clock = FakeClock()
+    driver = Driver(clock, {0: 0.5, 1: 0.5})
+    job = Job(clock, gpus=1, world=1, rate=10_000.0, every=STEP)
+    driver.extra = job
+    one = daemon(tmp_path, clock, driver)
+    one.step()
+    run(one, 600)
+    assert one.value(c.TRAIN_COST_PER_MILLION_TOKENS_DOLLARS, "run") is not None
+    if what == "gpus":
+        job.gpus = 2
+    else:
+        job._began = clock.now
+    run(one, 240)
+    assert one.value(c.TRAIN_COST_PER_MILLION_TOKENS_DOLLARS, "run") is None
+    run(one, 240)
+    # One rank on two GPUs: each of them is taken for a half of it.
+    assert one.value(c.TRAIN_COST_PER_MILLION_TOKENS_DOLLARS, "run") == pytest.approx(
+        2.0 / 3600 / 10_000 * 1e6
+    )
+
+
+def test_runs_that_share_a_gpu_share_what_is_to_come_too(tmp_path: Path) -> None:
+    """Each was charged half so far, and all of the rest."""
+    clock = FakeClock()
+    driver = Driver(clock, {0: 0.5})
+    driver.extra = lambda _: [
+        sample
+        for run in ("a", "b")
+        for sample in (
+            c.TRAIN_RUN_GPU(1, run, *gpu(0)),
+            c.TRAIN_WORLD_SIZE(1, run),
+            c.TRAIN_REMAINING_SECONDS(3600, run),
+        )
+    ]
+    one = daemon(tmp_path, clock, driver)
+    one.step()
+    run(one, 3600)
+    for name in ("a", "b"):
+        assert one.value(c.TRAIN_PROJECTED_COST_DOLLARS, name) == pytest.approx(1.0 + 1.0)
 
 
 def test_a_stalled_run_still_costs_and_one_that_ended_does_not(tmp_path: Path) -> None:

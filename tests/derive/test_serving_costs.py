@@ -12,6 +12,7 @@ from exporter.derive.serving.book import Entity
 from exporter.derive.serving.costs import Costs, Policy
 from exporter.derive.serving.node import Node
 from exporter.samples import Sample
+from tests.derive.cost_lab import info
 from tests.derive.serving_lab import Found, Lab, entity, get, gpu, observed
 
 COST = c.LLM_COST_PER_MILLION_TOKENS_DOLLARS
@@ -33,6 +34,7 @@ def paid(t: float, number: int, price: float = 3.6, busy: float = 0.25) -> list[
     """Return the dollars of a GPU after t seconds, 3.6 dollars an hour being 0.001 a second."""
     total = price * t / 3600
     return [
+        c.COST_GPU_HOUR_DOLLARS(price, *gpu(number)),
         c.COST_DOLLARS_TOTAL(total * busy, *gpu(number), "busy"),
         c.COST_DOLLARS_TOTAL(total * (1 - busy), *gpu(number), "idle"),
     ]
@@ -107,6 +109,44 @@ def test_a_gpu_without_dollars_makes_no_cheap_tokens() -> None:
     """One of two GPUs has no price: half of the cost would be wrong."""
     who = entity()
     assert run(lambda t: [*page(who, t), *paid(t, 0), *on("a", 0, 1)]) == {}
+
+
+@pytest.mark.parametrize("policy", [Policy(), Policy(node=True)])
+def test_tokens_do_not_become_free_when_the_price_is_lost(policy: Policy) -> None:
+    """The counter of dollars stays where it was: tokens cost less and less, then 0.00."""
+    who = entity()
+
+    def at(t: float) -> list[Sample]:
+        dollars = paid(min(t, 400), 0)
+        gpus = [] if policy.node else on("a", 0)
+        return [*page(who, t), *(dollars if t <= 400 else dollars[1:]), *gpus]
+
+    assert run(at, 400, policy)
+    for later in (410, 600, 900):
+        assert run(at, later, policy) == {}
+
+
+def test_a_server_that_shares_all_gpus_is_not_cheap_by_one_without_a_price() -> None:
+    who = entity()
+
+    def at(t: float) -> list[Sample]:
+        return [*page(who, t), *paid(t, 0), info(0), info(1)]
+
+    assert run(at, policy=Policy(node=True)) == {}
+
+
+def test_a_second_server_does_not_pay_for_the_time_before_it_came() -> None:
+    """One server had the GPU for 55 minutes alone: it owes those, and half of the last five."""
+    one, other = entity("a"), entity("b")
+
+    def at(t: float) -> list[Sample]:
+        both = [*page(other, t - 3300), *on("b", 0)] if t >= 3300 else []
+        return [*page(one, t), *both, *paid(t, 0), *on("a", 0)]
+
+    said = run(at, 3600, windows=("1h",))
+    assert get(said, COST, direction="blended", server="a") == pytest.approx(
+        0.001 * (3300 + 150) / 3600 / 2200 * 1e6, rel=2e-3
+    )
 
 
 def test_servers_that_nobody_placed_share_what_is_left_where_that_is_wanted() -> None:

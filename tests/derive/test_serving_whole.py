@@ -83,6 +83,7 @@ def node(t: float) -> Iterator[Sample]:
     yield from h100s("a")
     yield c.GPU_ENERGY_JOULES_TOTAL(400 * t, *gpu())
     yield c.GPU_DRAM_ACTIVE_SECONDS_TOTAL(0.4 * t, *gpu())
+    yield c.COST_GPU_HOUR_DOLLARS(3.6, *gpu())
     yield c.COST_DOLLARS_TOTAL(0.001 * t, *gpu(), "busy")
 
 

@@ -168,6 +168,14 @@ def test_other_ways_to_write_a_plan() -> None:
     assert plan.wrong == []
 
 
+@pytest.mark.parametrize("name", ["facility", "infrastructure", "building", "datacenter"])
+def test_hardware_maintenance_is_not_of_the_building(name: str) -> None:
+    plan = read_tco(
+        {"capex": {"gpus": 100, name: 900}, "opex_annual": {"care": {"annual_rate": 0.1}}}
+    )
+    assert plan.yearly == {"care": pytest.approx(10)}
+
+
 # ---------------------------------------------------------------- what is left of the price
 
 
@@ -189,6 +197,12 @@ def test_between_the_curves_points_value_falls_steadily() -> None:
     ages = [at / 10 for at in range(80)]
     rates = [CHAPTER.rate(age) for age in ages]
     assert rates == sorted(rates, reverse=True)
+
+
+def test_a_curve_of_ones_own_does_not_rise_behind_its_end() -> None:
+    """A GPU that fetches 1 % after two years was worth 5 % after three."""
+    curve = Curve([Point(1, "current", 0.5), Point(2, "old", 0.01)])
+    assert [curve.rate(years) for years in (2, 3, 9)] == [0.01, 0.01, 0.01]
 
 
 def test_a_generation_that_comes_early_takes_the_value_along() -> None:
@@ -252,6 +266,8 @@ EL, HW = "opex_annual.electricity", "opex_annual.hardware_maintenance"
         ("opex_annual.colocation.rack_count", GONE, "@: this key is needed"),
         ("opex_annual.staffing", {"fully_loaded_cost_per_engineer": 1}, "@: says what an engineer"),
         (f"{HW}.of", ["x"], "@: 'x' is not one of gpu_servers,"),
+        (f"{HW}.of", ["storage", "storage"], "@: 'storage' is named twice"),
+        ("depreciation.of", ["gpu_servers", "gpu_servers"], "@: 'gpu_servers' is named twice"),
         (f"{HW}.annual_rate", 5, "@: a number from 0 on, 1 at most, is wanted, not 5"),
         ("gpus", 0, "@: a number above 0 is wanted, not 0"),
         ("utilization", 75, "@: a number above 0, 1 at most, is wanted, not 75"),

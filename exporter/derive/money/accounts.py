@@ -49,10 +49,11 @@ Owners = tuple[tuple[str, str], ...]
 
 
 class Account:
-    """One GPU. `price` and `owners` hold from `until` on, the moment up to which all is booked.
+    """One GPU. `price`, `contract` and `owners` hold from `until` on: up to then all is booked.
 
-    `owners` is None where it is not known who has the GPU. `dollars` are by state, and `counts`
-    says whether there has been a price; `shared` whether owners have been known.
+    `contract` is how the GPU is paid for, whether there is a price or not. `owners` is None where
+    it is not known who has the GPU. `dollars` are by state, and `counts` says whether there has
+    been a price; `shared` whether owners have been known.
     """
 
     def __init__(self, now: float) -> None:
@@ -61,6 +62,7 @@ class Account:
         self.uuid = ""
         self.name = ""
         self.price: Price | None = None
+        self.contract = ""
         self.owners: Owners | None = None
         self.counts = False
         self.shared = False
@@ -143,6 +145,7 @@ class Account:
         return {
             "until": self.until, "gpu": self.gpu, "uuid": self.uuid, "name": self.name,
             "price": None if self.price is None else list(self.price), "seen": self.seen,
+            "contract": self.contract,
             "owners": None if self.owners is None else [list(one) for one in self.owners],
             "counts": self.counts, "shared": self.shared, "dollars": dict(self.dollars),
             "last": None if self._last is None else list(self._last), "owed": self._owed,
@@ -156,6 +159,7 @@ class Account:
         account.gpu, account.uuid = str(memory["gpu"]), str(memory["uuid"])
         account.name, account.seen = str(memory["name"]), float(memory["seen"])
         account.price = None if memory["price"] is None else Price(*memory["price"])
+        account.contract = str(memory.get("contract", ""))
         owners = memory["owners"]
         account.owners = None if owners is None else tuple((str(n), str(p)) for n, p in owners)
         account.counts, account.shared = bool(memory["counts"]), bool(memory["shared"])
@@ -174,7 +178,7 @@ class Account:
         taken for all of it anew, one that begins at 0 is understood.
         """
         self.until, self.seen, self._last, self._owed = now, now, None, 0.0
-        self.price, self.owners, self._begun = None, None, False
+        self.price, self.contract, self.owners, self._begun = None, "", None, False
         if not final:
             self.dollars = dict.fromkeys(STATES, 0.0)
 

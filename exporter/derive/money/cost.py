@@ -31,7 +31,7 @@ from exporter.derive.money.accounts import (
 )
 from exporter.derive.money.activity import activities
 from exporter.derive.money.energy import Energy, Meters
-from exporter.derive.money.pricing import Instance, Offer, Price, Pricing, instance_of
+from exporter.derive.money.pricing import Instance, Offer, Pricing, instance_of
 from exporter.derive.money.runs import Runs
 from exporter.derive.money.tenants import Tenants
 from exporter.samples import Malformed, Metric, Sample, View
@@ -176,7 +176,9 @@ class _Cost:
     def __call__(self, view: View, _memory: Memory, now: float) -> list[Sample]:
         offset = self._wall(now) - now
         self._look(view, now, offset)
-        followed = bool(self._accounts)
+        paid = self._round is not None and any(
+            self._dollars(one, self._round + offset) is not None for one in self._accounts.values()
+        )
         self._find(view, now)
         told = activities(view, now)
         owners = _owners(view)
@@ -188,25 +190,29 @@ class _Cost:
             self._share(account, booked, now)
             if booked.waste is not None:
                 waste.append(booked.waste)
-            account.price = self._pricing.price(account.name, self._instance, self._offer)
+            price = self._pricing.price(account.name, self._instance, self._offer)
+            account.price = price
+            account.contract = (
+                self._pricing.contract(self._instance) if price is None else price.pricing
+            )
             account.owners = None if owners is None else owners.get(uuid)
             account.shared = account.shared or account.owners is not None
             account.counts = account.counts or self._dollars(account, now + offset) is not None
         if waste:
             self._waste.add(now, math.fsum(waste))
-        if self._round is not None and followed:
+        if self._round is not None and paid:
             self._counted += now - self._round
         self._round = now
         self._meters.look(readings(view, c.GPU_ENERGY_JOULES_TOTAL, now))
         self._meters.forget((one.gpu, one.uuid) for one in self._accounts.values())
-        self._tenants.begin(((one.owners, _contract(one)) for one in self._accounts.values()), now)
+        self._tenants.begin(((one.owners, one.contract) for one in self._accounts.values()), now)
         self._runs.look(view, now)
         return list(self._samples(now, now + offset))
 
     def _share(self, account: Account, booked: Booked, now: float) -> None:
         if not booked.nanoseconds:
             return
-        self._tenants.book(account.owners, _contract(account), booked, now)
+        self._tenants.book(account.owners, account.contract, booked, now)
         self._runs.pay((account.gpu, account.uuid), booked)
 
     # ------------------------------------------------------------ what is on the board
@@ -278,11 +284,15 @@ class _Cost:
 
     def _of_prices(self, prices: Mapping[tuple[str, str], float], wall: float) -> Iterator[Sample]:
         oldest: dict[str, float] = {}
+        stated = self._pricing.schedule.states(wall)
         for account in self._accounts.values():
             gpu = account.gpu, account.uuid
             if gpu not in prices:
                 continue
-            price = account.price or Price(prices[gpu], "config", self._pricing.pricing)
+            price = account.price
+            if price is None or stated:
+                kind = "" if price is None else price.instance_type
+                price = self._pricing.of_hours(prices[gpu], account.contract, kind)
             yield c.COST_GPU_HOUR_DOLLARS(prices[gpu], *gpu)
             yield c.COST_PRICE_INFO(
                 1, *gpu, price.source, price.pricing, price.instance_type, price.as_of
@@ -335,10 +345,6 @@ class _Cost:
             for one in accounts.values():
                 one.begin_anew(now, final=final)
         self._accounts = accounts
-
-
-def _contract(account: Account) -> str:
-    return "" if account.price is None else account.price.pricing
 
 
 def _of_account(account: Account) -> Iterator[Sample]:

@@ -46,12 +46,13 @@ class Curve:
     def rate(self, years: float, generation: str | None = None) -> float:
         """Return the share of the price that is left.
 
-        Without a generation: along the points, straight in between, `floor` beyond the last. With
-        one: along its own points and level outside them, so that a product that was outdated
-        early falls to what outdated ones fetch. Raises `ValueError` for an unknown generation.
+        Without a generation: along the points, straight in between, `floor` beyond the last, or
+        what the last one leaves if that is less. With one: along its own points and level outside
+        them, so that a product that was outdated early falls to what outdated ones fetch. Raises
+        `ValueError` for an unknown generation.
         """
         if years > self.points[-1].years:
-            return self.floor
+            return min(self.floor, self.points[-1].rate)
         if generation is None:
             return _between([Point(0.0, "", 1.0), *self.points], years)
         own = [point for point in self.points if point.generation == generation]

@@ -105,13 +105,24 @@ class Schedule:
 
     def at(self, wall: float, dollars: float | None) -> float | None:
         """Return the price of an hour at a moment (Unix seconds); None where there is none."""
-        now = dt.datetime.fromtimestamp(wall, self.zone) if self.hours else None
-        for one in self.hours:
-            if now is not None and one.holds(now.weekday(), now.hour * 60 + now.minute):
-                if one.dollars is not None:
-                    return one.dollars
-                return None if dollars is None else dollars * one.factor
-        return dollars
+        one = self._holding(wall)
+        if one is None:
+            return dollars
+        if one.dollars is not None:
+            return one.dollars
+        return None if dollars is None else dollars * one.factor
+
+    def states(self, wall: float) -> bool:
+        """Tell whether the price at a moment is that of the hours, whatever it is else."""
+        one = self._holding(wall)
+        return one is not None and one.dollars is not None
+
+    def _holding(self, wall: float) -> Hours | None:
+        if not self.hours:
+            return None
+        now = dt.datetime.fromtimestamp(wall, self.zone)
+        day, minute = now.weekday(), now.hour * 60 + now.minute
+        return next((one for one in self.hours if one.holds(day, minute)), None)
 
     def spent(self, begin: float, end: float, dollars: float | None) -> float | None:
         """Return what the time between two moments cost; None if none of it had a price.
@@ -172,7 +183,7 @@ class Pricing:
 
     def price(self, name: str, instance: Instance, offer: Offer | None) -> Price | None:
         """Return the price of a GPU by its product's name; None if nobody knows one."""
-        contract = self.pricing or instance.lifecycle
+        contract = self.contract(instance)
         kind = self.instance_type or instance.instance_type
         dollars = self._stated(name)
         if dollars is not None:
@@ -188,6 +199,14 @@ class Pricing:
         if listed is None:
             return None
         return _dated(Price(listed.dollars, "listed", contract, kind), listed.as_of)
+
+    def of_hours(self, dollars: float, contract: str, kind: str) -> Price:
+        """Return a price that the hours of the schedule state."""
+        return _dated(Price(dollars, "config", contract, kind), self.as_of)
+
+    def contract(self, instance: Instance) -> str:
+        """Return how GPUs are paid for, as far as that is known without a price."""
+        return self.pricing or instance.lifecycle
 
     def _stated(self, name: str) -> float | None:
         for pattern, dollars in self.stated:

@@ -7,7 +7,7 @@ against each other from one telling to another, at least five minutes later.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -152,6 +152,7 @@ class Runs:
 
     def samples(self, prices: Mapping[Gpu, float]) -> Iterator[Sample]:
         """Yield what is known of each run; `prices` are those of an hour of each GPU now."""
+        users = Counter(gpu for run in self._runs.values() for gpu in run.gpus)
         for name, run in self._runs.items():
             priced = bool(run.gpus) and prices.keys() >= run.gpus
             if run.paid or priced:
@@ -162,7 +163,7 @@ class Runs:
             if (each := run.per_token()) is not None:
                 yield c.TRAIN_COST_PER_MILLION_TOKENS_DOLLARS(each * whole * _MILLION, name)
             if run.remaining is not None and run.paid:
-                rate = sum(prices[gpu] for gpu in run.gpus) / 3600.0
+                rate = sum(prices[gpu] / users[gpu] for gpu in run.gpus) / 3600.0
                 total = (run.dollars + rate * run.remaining) * whole
                 yield c.TRAIN_PROJECTED_COST_DOLLARS(total, name)
 

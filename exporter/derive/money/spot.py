@@ -146,9 +146,9 @@ class Job(NamedTuple):
     interval: float | None = None
 
     @property
-    def instances(self) -> float:
-        """How many instances it needs."""
-        return self.gpus / self.gpus_per_instance
+    def instances(self) -> int:
+        """How many instances it needs: whole ones."""
+        return math.ceil(self.gpus / self.gpus_per_instance)
 
     @property
     def announced(self) -> bool:

@@ -337,6 +337,8 @@ def _names(value: object, key: str, known: list[str]) -> tuple[str, ...]:
     for name in value:
         if name not in known:
             raise ValueError(f"{key}: {_shown(name)} is not one of {', '.join(known)}")
+        if value.count(name) > 1:
+            raise ValueError(f"{key}: {_shown(name)} is named twice")
     return tuple(value)
 
 

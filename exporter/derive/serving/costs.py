@@ -37,7 +37,12 @@ _LATE = 15.0
 
 _MILLION = 1e6
 
-INPUTS: tuple[Metric, ...] = (c.COST_DOLLARS_TOTAL, c.TRAIN_RUN_GPU)
+INPUTS: tuple[Metric, ...] = (
+    c.COST_DOLLARS_TOTAL,
+    c.COST_GPU_HOUR_DOLLARS,
+    c.TRAIN_RUN_GPU,
+    c.GPU_INFO,
+)
 OUTPUTS: tuple[Metric, ...] = (
     c.LLM_COST_PER_MILLION_TOKENS_DOLLARS,
     c.LLM_TOKENS_PER_DOLLAR,
@@ -65,22 +70,27 @@ class _Used(NamedTuple):
 
 
 class _Purse:
-    """The dollars of one GPU over the last hour, and since when they are counted."""
+    """What one server pays of a GPU's dollars over the last hour, and since when that is known."""
 
-    __slots__ = ("_last", "meter", "since")
+    __slots__ = ("_last", "_share", "meter", "since")
 
     def __init__(self, taken: float, value: float) -> None:
         self._begin(taken, value)
 
     def _begin(self, taken: float, value: float) -> None:
-        self.since, self._last, self.meter = taken, value, Meter(taken, value)
+        self.since, self._last, self._share = taken, value, 0.0
+        self.meter = Meter(taken, 0.0)
 
-    def add(self, taken: float, value: float) -> None:
-        """Take all dollars so far. Fewer than before: counted anew, with a time that is lost."""
+    def add(self, taken: float, value: float, users: int) -> None:
+        """Take all dollars so far; so many servers share those that are new.
+
+        Fewer than before: counted anew, with a time that is lost.
+        """
         if value < self._last:
             self._begin(taken, value)
+        self._share += (value - self._last) / max(1, users)
         self._last = value
-        self.meter.add(taken, value)
+        self.meter.add(taken, self._share)
 
     def spent(self, now: float, seconds: float) -> float | None:
         """Return the dollars of the last so many seconds; None if not all of them were seen."""
@@ -104,36 +114,48 @@ class Costs:
     def __call__(self, book: Book, view: View, now: float) -> Iterator[Sample]:
         """Yield what is known of each model on each server at `now`, in monotonic seconds."""
         self._node.observe(view, now)
-        self._look(view, now)
+        unplaced = [one for one in book.servers() if not self._node.gpus(one)]
+        left = self._left(view, now) if self._policy.node and unplaced else []
+        self._look(view, now, dict.fromkeys(left, len(unplaced)))
         if not self._purses:
             return
-        left = self._left(book, view) if self._policy.node else {}
         for server in book.servers():
-            gpus = {gpu: self._node.users(gpu) for gpu in self._node.gpus(server)}
+            gpus = self._node.gpus(server)
             basis = "gpus" if gpus else "node"
             for window in self._windows:
                 yield from self._of(book, server, window, now, gpus=gpus or left, basis=basis)
 
-    def _look(self, view: View, now: float) -> None:
+    def _look(self, view: View, now: float, shared: Mapping[Gpu, int]) -> None:
+        """Take the dollars of each GPU that has a price. Where it was lost they are counted anew:
+        a counter that stands still for want of a price is no time that was free."""
+        priced = {reading.labels for reading in readings(view, c.COST_GPU_HOUR_DOLLARS, now)}
         sums: dict[Gpu, tuple[float, float]] = {}
         for reading in readings(view, c.COST_DOLLARS_TOTAL, now):
             gpu, uuid, _ = reading.labels
-            taken, total = sums.get((gpu, uuid), (reading.taken, 0.0))
-            sums[gpu, uuid] = taken, total + reading.value
+            if (gpu, uuid) in priced:
+                taken, total = sums.get((gpu, uuid), (reading.taken, 0.0))
+                sums[gpu, uuid] = taken, total + reading.value
         for key, (taken, total) in sums.items():
             purse = self._purses.get(key)
             if purse is None:
                 self._purses[key] = _Purse(taken, total)
             else:
-                purse.add(taken, total)
+                purse.add(taken, total, self._node.users(key) or shared.get(key, 1))
         self._purses = {gpu: one for gpu, one in self._purses.items() if gpu in sums}
 
-    def _left(self, book: Book, view: View) -> dict[Gpu, int]:
-        """Return the GPUs that no server and no run is known to use, and how many share them."""
-        servers = [one for one in book.servers() if not self._node.gpus(one)]
+    def _left(self, view: View, now: float) -> list[Gpu]:
+        """Return the GPUs that no server and no run is known to use."""
+        known = dict.fromkeys(
+            reading.labels[:2]
+            for metric in (c.GPU_INFO, c.COST_DOLLARS_TOTAL)
+            for reading in readings(view, metric, now)
+        )
         taken = {(s.labels[1], s.labels[2]) for s in view.samples(c.TRAIN_RUN_GPU)}
-        free = [gpu for gpu in self._purses if gpu not in taken and not self._node.users(gpu)]
-        return dict.fromkeys(free, len(servers))
+        return [
+            (gpu, uuid)
+            for gpu, uuid in known
+            if (gpu, uuid) not in taken and not self._node.users((gpu, uuid))
+        ]
 
     def _of(
         self,
@@ -142,7 +164,7 @@ class Costs:
         window: str,
         now: float,
         *,
-        gpus: Mapping[Gpu, int],
+        gpus: Sequence[Gpu],
         basis: str,
     ) -> Iterator[Sample]:
         seconds = book.seconds(server, window)
@@ -164,15 +186,15 @@ class Costs:
                 if requests is not None:
                     yield c.LLM_QUERIES_PER_DOLLAR(requests / paid, *one.entity, *labels)
 
-    def _spent(self, gpus: Mapping[Gpu, int], now: float, seconds: float) -> float | None:
-        """Return the dollars of GPUs, of each its part; None where one of them is not told."""
+    def _spent(self, gpus: Sequence[Gpu], now: float, seconds: float) -> float | None:
+        """Return a server's part of the dollars of GPUs; None where one of them is not told."""
         total = 0.0
-        for gpu, users in gpus.items():
+        for gpu in gpus:
             purse = self._purses.get(gpu)
             spent = None if purse is None else purse.spent(now, seconds)
             if spent is None:
                 return None
-            total += spent / users
+            total += spent
         return total if gpus else None
 
 
