@@ -408,6 +408,9 @@ _SAVED = 700e6
 """Bytes of a checkpoint that are written each second."""
 
 
+_RETRAINED = 2
+"""Seconds after a port came up until the job uses it again."""
+
 # A lossless network pauses now and then.
 _QUIET = 0.0004
 
@@ -416,8 +419,8 @@ class Fabric:
     """The ports, driven by a training job: compute, then exchange over all rails, then again.
 
     Rail 5 is slow (a bad cable: symbol errors), and all wait for it. Rail 3 goes down now and then
-    and the job stands still, unless all is `sound`. Data and checkpoints go over a RoCE bond of two
-    ports; nothing is computed while a checkpoint is written.
+    and the job stands still, unless all is `sound`; any rail's cable can be `cut`. Data and
+    checkpoints go over a RoCE bond of two ports; nothing is computed while a checkpoint is written.
     """
 
     def __init__(self, dice: Random, job: Job) -> None:
@@ -427,7 +430,10 @@ class Fabric:
         self._sound = job.scenario.sound
         self._outage = math.inf if self._sound else dice.uniform(120, 180)
         self._down = (0.0, 0.0)
-        self._downs = self._notices = 0
+        self._cut: int | None = None
+        self._talking = 0.0
+        self._notices = 0
+        self._downs = [0] * 8
         self._sent = [0] * 8
         self._waits, self._symbols, self._resent = [0] * 8, [0] * 8, [0] * 8
         self._pauses = (0.0, Pauses(0, 0), (0.0, 0.0))
@@ -482,6 +488,17 @@ class Fabric:
         """Have the bonded ports be paused, and pause others, such shares of the time from now."""
         self._pauses = (self._now, self.pauses(), (paused, pausing))
 
+    def cut(self, rail: int | None) -> None:
+        """Have the cable of a rail be broken from now, or none."""
+        if rail == self._cut:
+            return
+        self._cut = rail
+        if rail is not None:
+            self._downs[rail] += 1
+        elif math.isinf(self.job.lap.ends):
+            self.job.resume(max(self._now, self._down[1]) + _RETRAINED)
+            self._exchanges = self.job.lap.ends - self._talking
+
     def moved(self, *rails: int) -> tuple[int, int]:
         """Return the bytes that some rails have sent and received together."""
         ports = [self._rail(rail) for rail in rails]
@@ -493,11 +510,11 @@ class Fabric:
         return Port(
             sent=sent,
             received=sent * 499 // 500,
-            up=not (weak and self._down[0] <= self._now < self._down[1]),
+            up=rail != self._cut and not (weak and self._down[0] <= self._now < self._down[1]),
             waits=self._waits[rail],
             symbols=self._symbols[rail],
             recoveries=self._symbols[rail] // 4,
-            downs=self._downs if weak else 0,
+            downs=self._downs[rail],
             resent=self._resent[rail],
         )
 
@@ -519,7 +536,7 @@ class Fabric:
         if at >= self._outage:
             self._down = (at, at + dice.uniform(60, 120))
             self._outage = at + dice.uniform(1200, 2400)
-            self._downs += 1
+            self._downs[_WEAK] += 1
         jitter = 1.0 if self._sound else dice.uniform(0.97, 1.05)
         self._rates = [stage.rate * dice.uniform(0.97, 1.0) for _ in RAILS]
         if self._sound:
@@ -529,9 +546,10 @@ class Fabric:
         else:
             self._rates[_SLOW] *= dice.uniform(0.55, 0.75)
             self._behind, self._volume = 0.0, float(_VOLUME)
-        talking = (self._volume - self._behind) / min(self._rates)
-        self.job.begin(at, jitter, self._down[1] + 2, talking)
-        self._exchanges = self.job.lap.ends - talking
+        self._talking = (self._volume - self._behind) / min(self._rates)
+        ready = self._down[1] + _RETRAINED if self._cut is None else math.inf
+        self.job.begin(at, jitter, ready, self._talking)
+        self._exchanges = self.job.lap.ends - self._talking
 
     def _settle(self) -> None:
         """Count a step that is over, and what went wrong in it."""
@@ -588,6 +606,7 @@ class Node:
         self.job.faults = faults
         self.vllm.held_up = faults.held
         self.gpus.lose(faults.lost, self.now)
+        self.fabric.cut(faults.cut)
         self.fabric.pause(_QUIET + faults.paused, faults.pausing)
         for index in self.job.scenario.gpus:
             self.gpus.all[index].cap = TOP if faults.clock is None else faults.clock

@@ -137,8 +137,9 @@ class Faults(NamedTuple):
     work of which takes `slower` times as long. A checkpoint is written each `checkpoint_steps`.
     `notice` seconds after its beginning the cloud announces that it takes the node away.
 
-    `lost` is a GPU that has fallen off the bus, `held` are seconds for which the front end keeps
-    each request before the large server's engine has it.
+    `cut` is the rail whose cable is broken: its port is down at once, and the job waits for it from
+    its next step on. `lost` is a GPU that has fallen off the bus, `held` are seconds for which the
+    front end keeps each request before the large server's engine has it.
     """
 
     data: float = 0.0
@@ -152,6 +153,7 @@ class Faults(NamedTuple):
     paused: float = 0.0
     pausing: float = 0.0
     notice: float | None = None
+    cut: int | None = None
 
 
 class Scenario(NamedTuple):
@@ -200,7 +202,7 @@ class Lap(NamedTuple):
     @property
     def talks(self) -> float:
         """When the slowest rank has nothing to do any more but to communicate."""
-        return self.ends - self.slowest.communication
+        return self.computes + self.slowest.work + self.slowest.bubble
 
     @property
     def seconds(self) -> float:
@@ -226,6 +228,7 @@ class Job:
         self._flops = 0.0
         self._slow = slow
         self._attempt = 0
+        self._talking = 0.0
         self.lap: Lap
 
     @property
@@ -236,8 +239,8 @@ class Job:
     def begin(self, at: float, jitter: float, ready: float, talking: float) -> None:
         """Begin a step. The work takes `jitter` times as long as it should.
 
-        Nobody talks before `ready` (the fabric is down until then), and then so long as `talking`,
-        unless the stage knows better.
+        Nobody talks before `ready` (the fabric is down until then; infinite: until `resume`), and
+        then so long as `talking`, unless the stage knows better.
         """
         stage, anew = self._at(self.steps)
         self._attempt += anew
@@ -248,10 +251,21 @@ class Job:
         # Ranks of other nodes keep this one waiting, whatever its own pace.
         talking = talking if stage.communication is None else stage.communication
         slowest = _injected(slowest._replace(communication=talking), self.faults)
+        self._talking = slowest.communication
         waiting = max(0.0, ready + talking - at - slowest.seconds)
         slowest = slowest._replace(communication=slowest.communication + waiting)
         ranks = tuple(_at_pace(slowest, parts, pace) for pace in paces)
         self.lap = Lap(self.steps + 1, self._attempt, stage, at, slowest, ranks)
+
+    def resume(self, ready: float) -> None:
+        """Let a step that waits for the fabric talk from `ready` on."""
+        lap = self.lap
+        talking = max(0.0, ready - lap.talks) + self._talking
+        ranks = tuple(
+            one._replace(communication=talking + lap.slowest.work - one.work) for one in lap.ranks
+        )
+        slowest = lap.slowest._replace(communication=talking)
+        self.lap = lap._replace(slowest=slowest, ranks=ranks)
 
     def end(self) -> None:
         """Count the step that is over."""
