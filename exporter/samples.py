@@ -113,12 +113,14 @@ Item = Sample | Fault | Drop | Event
 class Remembered(NamedTuple):
     """What someone knew at a moment (`taken`, monotonic seconds), as JSON can hold it.
 
-    It is `final` if nothing has been told after it.
+    It is `final` if nothing has been told after it, and `urgent` if it is not to wait for the next
+    time that memories are written.
     """
 
     plain: object
     taken: float
     final: bool = False
+    urgent: bool = False
 
 
 class Malformed(ValueError):  # noqa: N818 - said of the input, not of us

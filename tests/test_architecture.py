@@ -218,7 +218,7 @@ GUESTS_USE = ("time", "time.*", "threading.Thread", "SystemExit")
 PURE = ("formats.*", "derive.*")
 IMPURE = ("open", "os", "os.*", "pathlib*", "socket*", "http*", "urllib.request*", "threading*")
 
-CATCHES_ALL = ("runner", "isolate", "workers", "client.run", "client.sender")
+CATCHES_ALL = ("runner", "isolate", "workers", "client.run", "client.sender", "client.spot")
 EVERYTHING = ("Exception", "BaseException", "builtins.Exception", "builtins.BaseException")
 
 

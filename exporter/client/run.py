@@ -235,6 +235,7 @@ class Run:
         self._logged: float | None = None
         self._stepped = False
         self._over = False
+        self._reports = False
         self._sender: Sender | None = None
         self._pid = os.getpid()
         self._hook: Callable[..., Any] | None = None

@@ -17,13 +17,16 @@ signal handler: other ranks wait in the middle of a step there, and a checkpoint
 
 from __future__ import annotations
 
+import functools
 import http.client
+import inspect
 import json
 import logging
 import os
 import signal
 import threading
 import time
+import weakref
 from pathlib import Path
 from typing import Any, Callable, NamedTuple
 
@@ -45,6 +48,8 @@ _TIMEOUT = 2.0
 _ENDS = frozenset(("terminate", "stop", "reboot", "redeploy", "retire"))
 """Work on the host after which the job's processes are no more."""
 _FRESH = 60.0
+_LATEST = 1e11
+"""Seconds: no time is later, and whoever says so is not believed (nor `NaN`)."""
 _SOON = 300.0
 """Seconds before such work at which a job leaves; it may be announced days ahead."""
 
@@ -63,13 +68,15 @@ class Guard:
     not if they are fewer than `needs`, which a checkpoint is known to take. `grace` is what a
     SIGTERM leaves until SIGKILL (Kubernetes: 30), `margin` what is to stay free at the end.
     `agree` turns "this rank is to leave" into "all ranks are" (an all-reduce of the maximum): it is
-    called at each `check`, and a checkpoint that all ranks write together needs it. `marker` is a
-    file beside the checkpoints by which the run's next start knows of the interruption.
+    called at each `check`, and a checkpoint that all ranks write together needs it; where it is
+    time and there is a `needs`, once more: if one rank has too little time, none begins. `marker`
+    is a file beside the checkpoints by which the run's next start knows of the interruption.
     `code` is the exit code. Under torchrun, `stop_agent` ends the agent of this node too, which
     would start the job here again.
 
     `file` and `url` say where the daemon tells of notices (`$FLOPWATCH_NOTICES`,
-    `$FLOPWATCH_URL`). Signals are only watched if this is made in the main thread.
+    `$FLOPWATCH_URL`). Signals are only watched if this is made in the main thread. Raises
+    `TypeError` for a `save` that cannot be called so.
     """
 
     def __init__(
@@ -89,6 +96,7 @@ class Guard:
         url: str | None = None,
         every: float = 1.0,
     ) -> None:
+        _can_be_called(save)
         self._save = save
         self._run = run
         self._marker = None if marker is None else Path(marker)
@@ -99,6 +107,7 @@ class Guard:
         self._pid = os.getpid()
         self._notice: Notice | None = None
         self._left = False
+        self._resuming: dict[str, Any] | None = None
         self._ending = threading.Event()
         self._former: dict[int, Any] = {}
         self._watch = _Watch(file, url)
@@ -135,32 +144,48 @@ class Guard:
         """
         if step is not None and self._run is not None:
             self._run._last = max(self._run._last, step)
+        if self._resuming is not None:
+            self._unmark()
         due = self.due
         if self._agree is not None:
             due = bool(self._agree(due))
         if due:
-            self.leave()
+            hurried = self._hurried
+            if self._agree is not None and self._needs > 0.0:
+                # A checkpoint of some ranks is none, and would wait for the others.
+                hurried = bool(self._agree(hurried))
+            self._leave(hurried=hurried)
 
     def leave(self) -> None:
         """Save and end the script now. A second call ends it at once: nothing is saved twice.
 
         Raises `SystemExit`, and whatever `save` raises.
         """
+        self._leave(hurried=self._hurried)
+
+    @property
+    def _hurried(self) -> bool:
+        """Whether what is left is known to be too little for a checkpoint."""
+        left = self.seconds_left
+        return left is not None and left < self._needs
+
+    def _leave(self, *, hurried: bool) -> None:
         if self._left:
             raise SystemExit(self._code)
         self._left = True
         notice = self.notice or Notice("another rank is to leave", None)
         log.warning("flopwatch: the job leaves: %s", notice.reason)
         if self._run is not None:
-            self._mark(self._run.interrupt(notice.reason))
-        left = self.seconds_left
-        if left is None or left >= self._needs:
+            told = self._run.interrupt(notice.reason)
+            if self._resuming is None:  # else it has not gone on since the former interruption
+                self._mark(told)
+        if hurried:
+            log.warning("flopwatch: there is no time for a checkpoint, none is begun")
+        else:
             began = time.perf_counter()
-            self._save(left)
+            self._save(self.seconds_left)
             if self._run is not None:
                 self._run.log_checkpoint(seconds=time.perf_counter() - began)
-        else:
-            log.warning("flopwatch: %.0f s are left, no checkpoint is begun", left)
         if self._stop_agent and "TORCHELASTIC_RUN_ID" in os.environ:
             os.kill(os.getppid(), signal.SIGTERM)
         raise SystemExit(self._code)
@@ -178,19 +203,12 @@ class Guard:
             self._run.go_on(told)
         if step > 0 or told is not None:
             self._run.resume(step, seconds=seconds)
-        if told is not None and self._speaks and self._marker is not None:
-            try:
-                self._marker.unlink()
-            except OSError as error:
-                log.debug("flopwatch: %s: %s", self._marker, error)
+        self._resuming = told
 
     def close(self) -> None:
         """Watch no more, and leave signals as they were."""
         self._ending.set()
-        for number, former in self._former.items():
-            if signal.getsignal(number) == self._on_signal:
-                signal.signal(number, former)
-        self._former = {}
+        self._let_go()
 
     def __enter__(self) -> Guard:
         return self
@@ -206,6 +224,20 @@ class Guard:
                 self._former[number] = signal.signal(number, self._on_signal)
         except ValueError as error:  # not the main thread
             log.warning("flopwatch: signals are not watched: %s", error)
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=functools.partial(_leave_alone, weakref.ref(self)))
+
+    def _let_go(self) -> None:
+        """Leave signals as they were."""
+        try:
+            for number, former in self._former.items():
+                if signal.getsignal(number) == self._on_signal:
+                    # None: a handler that is not Python's, which nobody can set again.
+                    signal.signal(number, signal.SIG_DFL if former is None else former)
+        except ValueError as error:  # not the main thread
+            log.warning("flopwatch: signals are still watched: %s", error)
+        else:
+            self._former = {}
 
     def _on_signal(self, number: int, _frame: object) -> None:
         if os.getpid() != self._pid:
@@ -227,7 +259,11 @@ class Guard:
 
     def _work(self, every: float) -> None:
         while not self._ending.is_set():
-            notice = self._watch.look()
+            try:
+                notice = self._watch.look()
+            except Exception as error:  # whatever a file may hold, the next one may be good
+                log.debug("flopwatch: notices: %r", error)
+                notice = None
             if notice is not None:
                 self._hear(notice)
             self._ending.wait(every)
@@ -247,6 +283,18 @@ class Guard:
         except OSError as error:
             log.warning("flopwatch: %s: %s", self._marker, error)
 
+    def _unmark(self) -> None:
+        """Forget an interruption: a step was done after it.
+
+        Not sooner: a launcher may start the run again on the machine that is about to go.
+        """
+        self._resuming = None
+        if self._speaks and self._marker is not None:
+            try:
+                self._marker.unlink()
+            except OSError as error:
+                log.debug("flopwatch: %s: %s", self._marker, error)
+
     def _read_marker(self) -> dict[str, Any] | None:
         if self._marker is None:
             return None
@@ -259,6 +307,31 @@ class Guard:
             log.warning("flopwatch: %s: %s", self._marker, error)
             return None
         return told if isinstance(told, dict) else None
+
+
+def _leave_alone(guard: weakref.ref[Guard]) -> None:
+    """Let a process that was forked (a worker of a loader) end as it would without us.
+
+    By the system: a handler in Python has to wait for whatever the worker computes.
+    """
+    this = guard()
+    if this is not None:
+        this._let_go()
+
+
+def _can_be_called(save: Callable[..., Any]) -> None:
+    """Raise `TypeError` for what cannot be called with the seconds that are left.
+
+    Else that would be found out when the machine is taken away.
+    """
+    try:
+        signature = inspect.signature(save)
+    except ValueError:  # nobody can tell
+        return
+    try:
+        signature.bind(None)
+    except TypeError as error:
+        raise TypeError(f"save is called with the seconds that are left: {error}") from None
 
 
 class _Watch:
@@ -276,20 +349,31 @@ class _Watch:
         self._found: Any = None
 
     def look(self) -> Notice | None:
-        """Return what ends this machine, if anything does."""
+        """Return what ends this machine, if anything does.
+
+        Of a file that the daemon does not write any more, work on the host that is past may have
+        been called off.
+        """
+        found: Any = None
         try:
-            return _ending_in(self._from_file(), time.time())
+            found = self._from_file()
         except FileNotFoundError:
             pass
         except (OSError, ValueError, RecursionError) as error:
             log.debug("flopwatch: %s: %s", self._file, error)
+        now = time.time()
+        if found is not None and not _is_stale(found, now):
+            return _ending_in(found, now)
         try:
-            return _ending_in(self._from_daemon(), time.time())
+            told = self._from_daemon()
+            if isinstance(told, dict) and (found is None or told.get("provider")):
+                return _ending_in(told, now)
         except (OSError, http.client.HTTPException, ValueError, RecursionError) as error:
             log.debug("flopwatch: the daemon tells no notices: %s", error)
-            return None
+        return _ending_in(found, now, stale=True)
 
     def _from_file(self) -> Any:
+        """Return what is in the file, `None` if that is of another run of the machine."""
         about = self._file.stat()
         seen = (about.st_ino, about.st_mtime_ns, about.st_size)
         if seen != self._seen:
@@ -313,8 +397,13 @@ def _is_old(found: Any, now: float) -> bool:
     """
     if not isinstance(found, dict) or found.get("boot") in ("", None, _boot()):
         return False
-    written = _time(found.get("written"))
-    return written is None or now - written > _FRESH
+    return _time(found.get("written")) is None or _is_stale(found, now)
+
+
+def _is_stale(found: Any, now: float) -> bool:
+    """Tell whether the daemon has written this too long ago to be still there."""
+    written = _time(found.get("written")) if isinstance(found, dict) else None
+    return written is not None and now - written > _FRESH
 
 
 def _boot() -> str:
@@ -324,13 +413,13 @@ def _boot() -> str:
         return ""
 
 
-def _ending_in(found: Any, now: float) -> Notice | None:
+def _ending_in(found: Any, now: float, *, stale: bool = False) -> Notice | None:
     """Return the notice that ends this machine first; what makes no sense is none."""
     notices = found.get("notices") if isinstance(found, dict) else None
     lead = _time(found.get("usual_lead_seconds")) if isinstance(found, dict) else None
     endings = []
     for one in notices if isinstance(notices, list) else ():
-        if isinstance(one, dict) and _ends(one, now):
+        if isinstance(one, dict) and _ends(one, now, stale=stale):
             deadline, seen = _time(one.get("deadline")), _time(one.get("seen"))
             if deadline is None and seen is not None and lead is not None:
                 deadline = seen + lead
@@ -339,15 +428,17 @@ def _ending_in(found: Any, now: float) -> Notice | None:
     return min(endings, key=lambda one: one.deadline or now, default=None)
 
 
-def _ends(one: dict[str, Any], now: float) -> bool:
+def _ends(one: dict[str, Any], now: float, *, stale: bool) -> bool:
     if one.get("kind") == "interruption":
         return True
-    if one.get("kind") != "maintenance" or one.get("action") not in _ENDS:
+    if one.get("kind") != "maintenance" or str(one.get("action")) not in _ENDS:
         return False
     deadline = _time(one.get("deadline"))
-    return deadline is None or deadline - now <= _SOON
+    if deadline is None:
+        return not stale
+    return deadline - now <= _SOON and not (stale and deadline < now)
 
 
 def _time(value: Any) -> float | None:
     good = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return float(value) if good else None
+    return float(value) if good and -_LATEST < value < _LATEST else None

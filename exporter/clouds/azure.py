@@ -71,16 +71,19 @@ class Azure:
             self.identify()
         if not self._own:
             raise Refusal("malformed", "/metadata/instance/compute: it has no name to compare with")
-        got = self._service.get(_EVENTS, _HEADERS)
-        if got is None:
-            return ()
+        got = self._service.always(_EVENTS, _HEADERS)
         document = json_of(_EVENTS, got.text)
         events = document.get("Events") if isinstance(document, dict) else None
         if not isinstance(events, list) or not all(isinstance(one, dict) for one in events):
             raise Refusal("malformed", "/metadata/scheduledevents: no list of events")
         ours = [event for event in events[:256] if self._is_ours(event)]
-        self._acknowledge(ours)
-        return [self._told(event) for event in ours]
+        told = [self._told(event) for event in ours]
+        try:
+            self._acknowledge(ours)
+        except Refusal as error:
+            error.told = told
+            raise
+        return told
 
     def _is_ours(self, event: Mapping[str, Any]) -> bool:
         resources = event.get("Resources")

@@ -61,8 +61,8 @@ class Gcp:
             *host, Question("preempted", ("interruption",), 0.0, self._preempted, waits=True)
         )  # fmt: skip
 
-    def _get(self, path: str, more_time: float = 0.0) -> Got | None:
-        return self._service.get(path, _HEADERS, more_time=more_time)
+    def _get(self, path: str) -> Got | None:
+        return self._service.get(path, _HEADERS)
 
     def _text(self, path: str) -> str:
         got = self._get(f"{_INSTANCE}/{path}")
@@ -74,9 +74,7 @@ class Gcp:
             path += f"?wait_for_change=true&last_etag={self._etag}&timeout_sec={_HANG}"
             more = float(_HANG)
         etag, self._etag = self._etag, ""
-        got = self._get(path, more)
-        if got is None:
-            return ()
+        got = self._service.always(path, _HEADERS, more_time=more)
         self._etag = got.etag if got.etag.isalnum() and len(got.etag) <= 64 else ""
         match got.text.upper():
             case "TRUE":
@@ -87,8 +85,8 @@ class Gcp:
                 raise Refusal("malformed", f"{_PREEMPTED}: TRUE or FALSE is wanted ({etag!r})")
 
     def _host(self) -> Sequence[Told]:
-        got = self._get(_HOST)
-        if got is None or got.text.upper() in {"NONE", ""}:
+        got = self._service.always(_HOST, _HEADERS)
+        if got.text.upper() in {"NONE", ""}:
             return ()
         if (action := _ACTIONS.get(got.text.upper())) is None:
             raise Refusal("malformed", f"{_HOST}: no event that is known")

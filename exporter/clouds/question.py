@@ -20,14 +20,6 @@ _REASONS: dict[str, Reason] = {
 }  # fmt: skip
 
 
-class Refusal(SourceError):  # noqa: N818 - said of the answer
-    """A question has no usable answer; `result` is what it counts as."""
-
-    def __init__(self, result: Result, detail: str) -> None:
-        super().__init__(_REASONS.get(result, "unavailable"), detail)
-        self.result: Result = result
-
-
 class Told(NamedTuple):
     """One thing that a metadata service announces now; see `Notice`."""
 
@@ -36,6 +28,18 @@ class Told(NamedTuple):
     deadline: float | None = None
     id: str = ""
     detail: str = ""
+
+
+class Refusal(SourceError):  # noqa: N818 - said of the answer
+    """A question has no usable answer; `result` is what it counts as.
+
+    `told` is what was answered all the same, where something else went wrong after that.
+    """
+
+    def __init__(self, result: Result, detail: str) -> None:
+        super().__init__(_REASONS.get(result, "unavailable"), detail)
+        self.result: Result = result
+        self.told: Sequence[Told] | None = None
 
 
 class Question(NamedTuple):

@@ -59,6 +59,16 @@ class Service:
         reply = self.ask("GET", path, headers or {}, more_time=more_time)
         return None if reply.status == 404 else Got(text_of(path, reply), reply.etag)
 
+    def always(
+        self, path: str, headers: Mapping[str, str] | None = None, *, more_time: float = 0.0
+    ) -> Got:
+        """Return what is at a path that the service always has. Raises `Refusal`, on 404 too."""
+        got = self.get(path, headers, more_time=more_time)
+        if got is None:
+            shown = path.partition("?")[0]
+            raise Refusal("malformed", f"{shown}: HTTP 404 is no answer of this service")
+        return got
+
     def ask(
         self,
         method: str,

@@ -123,7 +123,8 @@ class _Post:
         try:
             fetcher.post(body)
         except Refused as error:
-            raise SourceError(error.reason, f"{one.url or one.name}: HTTP {error.status}") from None
+            shown = one.name if one.url is None else one.url.partition("?")[0]
+            raise SourceError(error.reason, f"{shown}: HTTP {error.status}") from None
         except (OSError, SourceError, Malformed) as error:
             if one.url is not None:
                 raise

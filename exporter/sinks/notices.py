@@ -48,16 +48,22 @@ class NoticeFile:
         self._boot = boot
         self._written: int | None = None
         self._due = -math.inf
+        self._fault: Fault | None = None
 
-    def read(self) -> Iterator[Sample]:
-        """Write if there is news, or it is time. Raises `OSError`."""
+    def read(self) -> Iterator[Fault]:
+        """Write if there is news, or it is time; what cannot be written is tried again at once."""
         now, version = self._clock.monotonic(), self._notices.version
         if self._notices.outlook is not None and (version != self._written or now >= self._due):
             wall = self._clock.time()
             document = {"written": wall, "boot": self._boot, **self._notices.document(wall)}
-            _replace(self._path, json.dumps(document).encode() + b"\n")
-            self._written, self._due = version, now + _HEARTBEAT
-        yield from ()
+            try:
+                _replace(self._path, json.dumps(document).encode() + b"\n")
+            except OSError as error:
+                self._fault = Fault.of("delivery", error)
+            else:
+                self._written, self._due, self._fault = version, now + _HEARTBEAT, None
+        if self._fault is not None:
+            yield self._fault
 
     def close(self) -> None:
         """Leave the file: what it says still holds."""
@@ -200,8 +206,8 @@ class AlertmanagerSink(_Sink):
             return
         lasting = {"endsAt": _rfc3339(wall + 3 * self._resend)}
         alerts = [
-            *({**alert, **lasting} for alert in firing.values()),
-            *({**alert, "endsAt": _rfc3339(wall)} for alert in over),
+            *(_begun({**alert, **lasting}, wall) for alert in firing.values()),
+            *(_begun({**alert, "endsAt": _rfc3339(wall)}, wall) for alert in over),
         ]
         if self.send(alerts):
             self._firing, self._last = firing, now
@@ -225,6 +231,14 @@ class AlertmanagerSink(_Sink):
             },
             "startsAt": _rfc3339(one.seen),
         }
+
+
+def _begun(alert: dict[str, Any], wall: float) -> dict[str, Any]:
+    """Return an alert that has begun by now: one that ends before it begins is refused for ever.
+
+    The clock may have been set back since the notice was seen.
+    """
+    return {**alert, "startsAt": min(alert["startsAt"], _rfc3339(wall))}
 
 
 def _rfc3339(seconds: float) -> str:

@@ -128,7 +128,9 @@ class StateFile:
             if isinstance(one, Remembered) and now - one.taken <= OLDEST
         }
         news = (
-            name not in self._written or one.taken - self._written[name] > every or one.final
+            name not in self._written
+            or one.taken - self._written[name] > (0.0 if one.urgent else every)
+            or one.final
             for name, one in memories.items()
         )
         if not any(news):

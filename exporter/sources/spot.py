@@ -75,11 +75,9 @@ class SpotSource:
         before = self._book.notices, self._book.interruptions
         self._ask_all()
         now = self._clock.monotonic()
-        if (
-            before != (self._book.notices, self._book.interruptions)
-            or now - self._kept >= self._keep_every
-        ):
-            self._keep(final=False)
+        changed = before != (self._book.notices, self._book.interruptions)
+        if changed or now - self._kept >= self._keep_every:
+            self._keep(urgent=changed)
         self._notices.put(self._outlook())
         return [*items, *self._samples(now), *self._faults()]
 
@@ -109,6 +107,8 @@ class SpotSource:
             try:
                 told = question.ask()
             except Refusal as error:
+                if error.told is not None:
+                    self._answered(beat, question, error.told)
                 self._refused(beat, error, question.every)
                 if error.reason == "timeout":
                     return  # the others would wait as long, one after the other
@@ -216,13 +216,13 @@ class SpotSource:
         self._book.restore(plain["book"], same_boot=same)
         self._counts = {name: max(0, number) for name, number in counts.items()}
 
-    def _keep(self, *, final: bool) -> None:
+    def _keep(self, *, final: bool = False, urgent: bool = False) -> None:
         now = self._clock.monotonic()
         plain = {
             "provider": self._cloud.name, "boot": self._boot, "polls": dict(self._counts),
             "book": self._book.memory(),
         }  # fmt: skip
-        self._memories[self.name] = Remembered(plain, now, final)
+        self._memories[self.name] = Remembered(plain, now, final, urgent)
         self._kept = now
 
 

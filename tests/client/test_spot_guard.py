@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.server
 import json
+import math
 import os
 import signal
 import subprocess
@@ -19,7 +20,7 @@ import pytest
 
 from exporter.client import Run
 from exporter.client.sender import Sender
-from exporter.client.spot import Guard, _boot, _ending_in
+from exporter.client.spot import Guard, _boot, _ending_in, _Watch
 
 ROOT = Path(__file__).parent.parent.parent
 NOW = 1.8e9
@@ -169,6 +170,33 @@ def test_all_ranks_leave_at_the_same_step(guard: Callable[..., Guard], save: Sav
     assert save.calls == [None]
 
 
+def test_no_rank_begins_a_checkpoint_that_another_has_no_time_for(
+    guard: Callable[..., Guard], save: Saver, tmp_path: Path
+) -> None:
+    """Ranks at other machines know of no end, and would wait for this one until they are killed."""
+    votes: list[list[bool]] = [[], []]
+
+    def agree(mine: bool, *, at: int, other: list[bool]) -> bool:
+        votes[at].append(mine)
+        return mine or other[len(votes[at]) - 1]
+
+    far = guard(needs=60.0, agree=lambda mine: agree(mine, at=1, other=[True, True]), file="/none")
+    (tmp_path / "notices.json").write_text(document(interruption(30.0)))
+    near = guard(needs=60.0, agree=lambda mine: agree(mine, at=0, other=[False, False]))
+    assert wait_until(lambda: near.due)
+    for one in (near, far):
+        with pytest.raises(SystemExit):
+            one.check(3)
+    assert save.calls == []
+    assert votes == [[True, True], [False, False]]
+
+
+def test_a_save_that_takes_no_time_is_refused_at_the_start() -> None:
+    """Not when the machine is taken away."""
+    with pytest.raises(TypeError, match="seconds that are left"):
+        Guard(lambda: None)  # type: ignore[arg-type,misc]
+
+
 def test_a_checkpoint_that_fails_is_the_script_s_to_see(guard: Callable[..., Guard]) -> None:
     def broken(_: float | None) -> None:
         raise OSError("disk full")
@@ -198,6 +226,61 @@ def test_a_file_that_announces_nothing_for_us_is_no_notice(
     one = guard()
     time.sleep(0.15)
     assert not one.due
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"notices": [{"kind": "maintenance", "action": []}]}',
+     '{"usual_lead_seconds": 1' + "0" * 400 + ', "notices": []}', '{"written": NaN}'],
+)  # fmt: skip
+def test_a_damaged_file_does_not_end_the_watch(
+    guard: Callable[..., Guard], tmp_path: Path, text: str
+) -> None:
+    """The next one may hold a notice."""
+    path = tmp_path / "notices.json"
+    path.write_text(text)
+    one = guard()
+    time.sleep(0.1)
+    assert not one.due
+    path.write_text(document(interruption()))
+    assert wait_until(lambda: one.due)
+
+
+@pytest.mark.parametrize("seconds", [math.nan, math.inf, 10**400])
+def test_a_time_that_is_none_is_not_known(seconds: float) -> None:
+    one = {"kind": "interruption", "action": "terminate", "deadline": seconds, "seen": NOW}
+    found = _ending_in({"notices": [one]}, NOW)
+    assert found is not None
+    assert found.deadline is None
+
+
+@pytest.mark.parametrize(
+    ("action", "past", "holds"),
+    [("interruption", 600.0, True), ("reboot", 600.0, False), ("reboot", -100.0, True)],
+)
+def test_a_file_that_is_no_longer_written_keeps_no_job_from_starting(
+    guard: Callable[..., Guard], tmp_path: Path, action: str, past: float, holds: bool
+) -> None:
+    """Work that was called off after the daemon had gone would end each job at its first step."""
+    now = time.time()
+    kind = "maintenance" if action == "reboot" else "interruption"
+    work = {"kind": kind, "action": action, "seen": now - 9000, "deadline": now - past}
+    (tmp_path / "notices.json").write_text(document(work, written=now - 3600))
+    one = guard()
+    time.sleep(0.15)
+    assert one.due is holds
+
+
+@pytest.mark.parametrize(("age", "asks"), [(5.0, False), (3600.0, True)])
+def test_a_daemon_that_does_not_write_its_file_any_more_is_asked(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, age: float, asks: bool
+) -> None:
+    """It may have been started anew without one, or its disk is full."""
+    (tmp_path / "notices.json").write_text(document(written=time.time() - age))
+    watch = _Watch(None, None)
+    told = {"provider": "aws", "notices": [interruption()]}
+    monkeypatch.setattr(watch, "_from_daemon", lambda: told)
+    assert (watch.look() is not None) is asks
 
 
 @pytest.mark.parametrize(("age", "holds"), [(5.0, True), (3600.0, False)])
@@ -277,6 +360,43 @@ def test_a_worker_that_was_forked_ends_as_ever(tmp_path: Path) -> None:
     assert result.stdout == "True False\n"
 
 
+def test_a_worker_that_computes_ends_at_once(tmp_path: Path) -> None:
+    """A handler in Python would wait for the end of that, and who joins the worker with it."""
+    script = textwrap.dedent("""
+        import hashlib, os, signal, time
+        from exporter.client.spot import Guard
+        guard = Guard(lambda left: None, every=0.05)
+        child = os.fork()
+        if child == 0:
+            hashlib.pbkdf2_hmac("sha256", b"", b"", 1 << 30)
+        time.sleep(0.5)
+        os.kill(child, signal.SIGTERM)
+        print(os.WTERMSIG(os.waitpid(child, 0)[1]), guard.due)
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.1)
+        print(guard.due)
+    """)
+    result = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60,
+        check=True,
+    )  # fmt: skip
+    assert result.stdout == "15 False\nTrue\n"
+
+
+def test_closing_in_another_thread_is_no_error(guard: Callable[..., Guard]) -> None:
+    """Signals belong to the main thread: there they can be let go later."""
+    one, failed = guard(), list[BaseException]()
+    former = threading.excepthook
+    threading.excepthook = lambda told: failed.append(told.exc_value or SystemExit())
+    try:
+        thread = threading.Thread(target=one.close)
+        thread.start()
+        thread.join()
+    finally:
+        threading.excepthook = former
+    assert failed == []
+
+
 # ---------------------------------------------------------------- what is told of it
 
 
@@ -326,7 +446,24 @@ def test_an_interruption_is_told_and_marked_and_the_next_start_tells_it_again(
         "started", "interrupted", "checkpoint_loaded"
     ]  # fmt: skip
     assert moments[1] == interrupted
+    again.check(42)
     assert not marker.exists()
+
+
+def test_a_start_that_comes_to_no_step_leaves_the_marker_to_the_next_one(
+    guard: Callable[..., Guard], tmp_path: Path
+) -> None:
+    """A launcher starts the run again on the machine that is about to go; then it goes on."""
+    marker = tmp_path / "interrupted.json"
+    with pytest.raises(SystemExit):
+        guard(run=Run("spot-run"), marker=marker).leave()
+    first = marker.read_text()
+    for again in (guard(run=Run("spot-run"), marker=marker) for _ in range(2)):
+        again.resumed(41)
+        assert marker.read_text() == first
+    with pytest.raises(SystemExit):
+        again.leave()
+    assert marker.read_text() == first
 
 
 def test_only_the_rank_that_speaks_for_the_run_tells_and_marks(
@@ -372,3 +509,13 @@ def test_the_elastic_agent_of_this_node_is_ended_where_that_is_wanted(tmp_path: 
             env={**os.environ, name: "job-1"}, check=True,
         )  # fmt: skip
         assert result.stdout == expected
+
+
+def test_a_run_that_tells_nothing_goes_on_after_an_interruption(
+    guard: Callable[..., Guard], tmp_path: Path
+) -> None:
+    """A marker that another start has left is no reason to fail."""
+    marker = tmp_path / "interrupted.json"
+    marker.write_text('{"flopwatch_interrupted": {"moment": "interrupted"}}')
+    guard(run=Run(enabled=False), marker=marker).resumed(5)
+    assert marker.exists()

@@ -68,3 +68,11 @@ def test_a_counter_that_began_anew_costs_what_it_has_counted_since() -> None:
 def test_what_was_counted_before_our_time_is_not_ours() -> None:
     lab = Lab()
     assert lab.round({"a": 500.0}, {"a": 8}, [3.6]) == {"a": 0}
+
+
+def test_a_run_that_has_gone_on_here_before_it_was_looked_at_has_cost_something() -> None:
+    """Where its first step follows the start at once, its counter is never seen at 0."""
+    lab = Lab()
+    lab.round({}, {}, [3.6])
+    assert lab.round({"a": 100.0}, {"a": 8}, [3.6])["a"] == pytest.approx(0.8)
+    assert lab.round({"a": 100.0}, {"a": 8}, [3.6])["a"] == pytest.approx(0.8)

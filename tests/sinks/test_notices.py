@@ -122,6 +122,22 @@ def test_a_file_is_not_written_through_a_link(
     assert not (tmp_path / "notices.json").is_symlink()
 
 
+def test_a_file_that_could_not_be_written_is_written_at_the_next_look(
+    board: NoticeBoard, clock: FakeClock, tmp_path: Path
+) -> None:
+    """A failed source would wait up to a minute, and the warning is half of that."""
+    path = tmp_path / "later" / "notices.json"
+    sink = NoticeFile(path, board, clock)
+    announce(board, SOON)
+    for _ in range(3):
+        (fault,) = sink.read()
+        assert "No such file" in fault.detail
+        clock.advance(1)
+    path.parent.mkdir()
+    assert list(sink.read()) == []
+    assert json.loads(path.read_text())["interrupted"] is True
+
+
 def test_before_the_cloud_was_asked_no_file_says_that_all_is_well(
     clock: FakeClock, tmp_path: Path
 ) -> None:
@@ -226,6 +242,21 @@ def test_a_notice_that_comes_while_the_receiver_is_away_comes_through(
     assert len(receiver.bodies[-1]) == 2
 
 
+def test_a_clock_that_was_set_back_makes_no_alert_that_begins_after_its_end(
+    board: NoticeBoard,
+) -> None:
+    """Alertmanager refuses such a one, and would at each try until the clock has caught up."""
+    receiver, clock = Receiver(), FakeClock(wall=SOON.seen - 7200)
+    sink = AlertmanagerSink("am", receiver, board, clock, node="n7", labels={}, resend=60.0)
+    announce(board, SOON, WORK)
+    told(sink)
+    announce(board, SOON)
+    told(sink)
+    sent = [alert for body in receiver.bodies for alert in body]
+    assert len(sent) == 4
+    assert all(alert["startsAt"] <= alert["endsAt"] for alert in sent)
+
+
 CONFIG = """
 route: {receiver: none, group_wait: 0s}
 receivers: [{name: none}]
@@ -311,6 +342,7 @@ def test_an_address_in_a_file_is_in_no_message(tmp_path: Path) -> None:
     announce(estate.notices, SOON)
     _, faults = told(sink)
     assert "HTTP 500" in faults[0].detail
+    assert "hushhush" not in faults[0].detail
     assert asked[0].startswith(b"POST /services/T000/B000/hushhush ")
     server.close()
     estate.clock.wait(threading.Event(), 10)
@@ -320,3 +352,22 @@ def test_an_address_in_a_file_is_in_no_message(tmp_path: Path) -> None:
     estate.clock.wait(threading.Event(), 10)
     _, faults = told(sink)
     assert "No such file" in faults[0].detail
+
+
+def test_the_query_of_an_address_is_in_no_message() -> None:
+    """Not in that of a receiver that refuses, either."""
+
+    def refuse(connection: socket.socket) -> None:
+        connection.recv(65536)
+        connection.sendall(reply(status="500 Oops"))
+
+    server = Server(refuse)
+    settings = NotifySettings.model_validate(
+        {"file": False, "webhooks": [{"name": "chat", "url": server.url("/hook?key=hushhush")}]}
+    )
+    estate = Estate(FakeClock())
+    (plan,) = _notify_plans(settings, estate)
+    announce(estate.notices, SOON)
+    _, faults = told(plan.make())
+    server.close()
+    assert faults[0].detail.endswith("/hook: HTTP 500")

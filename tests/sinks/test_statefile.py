@@ -80,6 +80,22 @@ def test_nothing_is_written_before_the_former_file_was_read(tmp_path: Path) -> N
     }  # fmt: skip
 
 
+def test_what_is_urgent_is_written_at_once_and_once(tmp_path: Path) -> None:
+    """A daemon that is killed a minute after a notice has not forgotten it."""
+    clock = FakeClock()
+    memories: dict[str, Any] = {"x": Remembered("quiet", clock.now)}
+    source = sink(tmp_path, memories, clock)
+    list(source.read())
+    clock.advance(5)
+    memories["x"] = Remembered("notice", clock.now, urgent=True)
+    list(source.read())
+    assert load(tmp_path, clock)["x"].plain == "notice"
+    inode = (tmp_path / NAME).stat().st_ino
+    clock.advance(5)
+    list(source.read())
+    assert (tmp_path / NAME).stat().st_ino == inode
+
+
 def test_after_a_reload_what_is_known_here_is_newer(tmp_path: Path) -> None:
     """A file never replaces what this daemon has learnt since."""
     clock = FakeClock()

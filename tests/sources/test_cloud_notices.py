@@ -262,6 +262,17 @@ def test_a_notice_outlives_later_answers_and_failures(mock: Metadata) -> None:
     assert bench.value(c.SPOT_INTERRUPTIONS_TOTAL) == 1
 
 
+@on_aws
+def test_a_notice_is_to_be_remembered_at_once(mock: Metadata) -> None:
+    """Not with the next save, which may be a minute away; other news may wait."""
+    bench = Bench(mock).poll()
+    mock.say(PATHS["aws"], NOTICES["aws"])
+    bench.poll()
+    assert bench.memories["spot"].urgent
+    bench.source.close()
+    assert not bench.memories["spot"].urgent
+
+
 @each
 def test_a_notice_outlives_the_daemon_but_not_the_boot(mock: Metadata) -> None:
     path = PATHS[mock.provider]
@@ -596,6 +607,38 @@ def test_events_are_approved_only_if_that_is_wanted(mock: Metadata, after: float
         bench.poll(10)
     posted = [json.loads(one.body) for one in mock.requests if one.method == "POST"]
     assert posted == ([] if after is None else [{"StartRequests": [{"EventId": "Redeploy-1"}]}])
+
+
+@on_azure
+def test_an_eviction_is_told_though_its_approval_fails(mock: Metadata) -> None:
+    """Who may approve nothing, or asks too late, still knows that the machine goes."""
+
+    def approves_nothing(handler: Any) -> None:
+        handler.reply(500 if handler.command == "POST" else 200, NOTICES["azure"])
+
+    bench = Bench(mock, make=lambda service: Azure(service, acknowledge_after=0.0)).poll()
+    assert bench.notice == 0
+    mock.fail(PATHS["azure"], approves_nothing)
+    assert bench.poll().notice == 1
+    assert bench.polls("server_error") == 1
+    assert bench.faults["events"].detail.startswith("server_error")
+
+
+@pytest.mark.parametrize(
+    ("mock", "path"),
+    [("azure", PATHS["azure"]), ("gcp", PATHS["gcp"]),
+     ("gcp", "/computeMetadata/v1/instance/maintenance-event")],
+    indirect=["mock"],
+)  # fmt: skip
+def test_who_does_not_know_a_path_that_is_always_there_says_nothing(
+    mock: Metadata, path: str
+) -> None:
+    """404 is the healthy answer on AWS; from Google and Azure it is that of somebody else."""
+    mock.unsay(path)
+    bench = Bench(mock).poll()
+    metric = c.SPOT_MAINTENANCE_NOTICE if path.endswith("event") else c.SPOT_INTERRUPTION_NOTICE
+    assert bench.value(metric) is None
+    assert bench.polls("malformed") == 1
 
 
 # ---------------------------------------------------------------- who is asked

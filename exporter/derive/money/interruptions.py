@@ -60,17 +60,21 @@ def interruptions() -> Derivation:
 class _Interruptions:
     def __init__(self) -> None:
         self._runs: dict[str, _Run] = {}
+        self._began = False
 
     def __call__(self, view: View, _memory: Memory, now: float) -> Iterator[Sample]:
         prices = [one.value for one in readings(view, c.COST_GPU_HOUR_DOLLARS, now)]
         sizes = {one.labels[0]: one.value for one in readings(view, c.TRAIN_WORLD_SIZE, now)}
         for one in readings(view, c.TRAIN_INTERRUPTION_SECONDS_TOTAL, now):
             (name,) = one.labels
-            # What was counted before our time was before our time.
-            run = self._runs.setdefault(name, _Run(one.value, now))
+            if (run := self._runs.get(name)) is None:
+                # What was counted before our time is not ours. A run that comes later may have
+                # gone on from another machine before it was first looked at here.
+                run = self._runs[name] = _Run(0.0 if self._began else one.value, now)
             run.count(one.value, now)
             if prices and name in sizes:
                 run.pay(math.fsum(prices) / len(prices) / _HOUR * sizes[name])
                 yield c.COST_INTERRUPTION_DOLLARS_TOTAL(run.dollars, name)
+        self._began = True
         for name in [name for name, run in self._runs.items() if now - run.seen > _FORGOTTEN]:
             del self._runs[name]
