@@ -1021,7 +1021,7 @@ NIC_RAIL_BYTES_PER_SECOND = Metric(
 NIC_RAIL_TRAFFIC_RATIO = Metric(
     "nic_rail_traffic_ratio", "gauge",
     "Traffic of a rail over the median of this node's rails. Absent while the median is below"
-    " fabric.rail_floor, or a rail is not known.",
+    " fabric.rail_floor, or a rail is not known, and for rails whose GPUs are idle.",
     ("rail",), FABRIC, "ratio", "experimental",
 )  # fmt: skip
 NIC_RAIL_IMBALANCE_RATIO = Metric(

@@ -97,6 +97,12 @@ class Files:
             if not same:
                 self.forget(path)
 
+    def keep(self, limit: int) -> None:
+        """Keep so many descriptors at most from now on."""
+        self._limit = limit
+        for path in tuple(self._kept)[limit:]:
+            self.forget(path)
+
     def forget(self, path: str) -> None:
         """Close the descriptor of one path, if it is kept."""
         kept = self._kept.pop(path, None)

@@ -254,8 +254,10 @@ class Isolated:
         until = self._clock.monotonic() + seconds
         while (reply := self._whole()) is None:
             left = max(0.0, until - self._clock.monotonic())
-            ready, _, _ = select.select([child.stdout], [], [], left)
-            if not ready:
+            # Not select(), which knows no descriptor above 1023.
+            poll = select.poll()
+            poll.register(child.stdout, select.POLLIN)
+            if not poll.poll(math.ceil(left * 1000)):
                 raise TimeoutError(f"no answer from child process {child.pid} in {seconds:g} s")
             chunk = os.read(child.stdout.fileno(), _PIPE)
             if not chunk:

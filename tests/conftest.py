@@ -13,13 +13,15 @@ import shutil
 import socket
 import struct
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 CLONE_NEWNET = 0x40000000
 SIOCSIFFLAGS, SIOCSIFADDR, IFF_UP = 0x8914, 0x8916, 0x1
+MACHINE: dict[str, int] = {}
+"""The machine's own network, for a process that has left it."""
 STRANGER = "198.51.100.7"
 """Of a range for documentation (RFC 5737)."""
 TABLE = Path(__file__).parent.parent / ".ci" / "apt"
@@ -31,12 +33,27 @@ def pytest_configure(config: pytest.Config) -> None:
         leave_network()
 
 
+@pytest.fixture
+def machine_network() -> Iterator[None]:
+    """Have the machine's own network for a test that asks its cards."""
+    own = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+    there = MACHINE.get("network", own)
+    libc = ctypes.CDLL(None, use_errno=True)
+    try:
+        assert libc.setns(there, CLONE_NEWNET) == 0 or there == own
+        yield
+    finally:
+        assert libc.setns(own, CLONE_NEWNET) == 0 or there == own
+        os.close(own)
+
+
 def leave_network() -> None:
     """Have loopback alone, and on it one address that is none of loopback's.
 
     Raises `OSError` where that is not permitted: run without `-n`.
     """
     libc = ctypes.CDLL(None, use_errno=True)
+    MACHINE["network"] = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
     if libc.unshare(CLONE_NEWNET):
         raise OSError(ctypes.get_errno(), "tests beside each other need a network each (root)")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:

@@ -15,6 +15,8 @@ from exporter.ethtool import Ethtool
 
 NET = Path("/sys/class/net")
 
+pytestmark = pytest.mark.usefixtures("machine_network")
+
 
 @pytest.fixture
 def door() -> Iterator[Ethtool]:

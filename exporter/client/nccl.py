@@ -12,11 +12,12 @@ from collections.abc import Mapping
 STRANGE = "?"
 """What stands for a value that does not look like one of its variable: NCCL ignores most such."""
 
-_NUMBER = r"[+-]?\d{1,10}"
+_NUMBER = r"([+-]?([0-9]{1,10}|0x[0-9a-f]{1,8}))?"
 _WORD = r"[A-Za-z0-9_.-]{0,32}"
+_PLUGIN = rf"{_WORD}|AWS Libfabric"
 _NAMES = r"\^?={0,2}[A-Za-z0-9_.:,@-]{0,512}"
 _LIST = r"\^?[A-Za-z0-9_,:;^=@/-]{0,128}"
-_LEVEL = r"LOC|NVL|PIX|PXB|PXN|P2C|PHB|NODE|SYS|\d"
+_LEVEL = r"(LOC|NVL|PIX|PXB|PXN|P2C|PHB|NODE|SYS|[0-9])?"
 
 PATTERNS: Mapping[str, str] = {
     "NCCL_ALGO": _LIST,
@@ -30,7 +31,7 @@ PATTERNS: Mapping[str, str] = {
     "NCCL_IB_HCA": _NAMES,
     "NCCL_MAX_NCHANNELS": _NUMBER,
     "NCCL_MIN_NCHANNELS": _NUMBER,
-    "NCCL_NET": _WORD,
+    "NCCL_NET": _PLUGIN,
     "NCCL_NET_GDR_LEVEL": _LEVEL,
     "NCCL_NSOCKS_PERTHREAD": _NUMBER,
     "NCCL_NTHREADS": _NUMBER,

@@ -273,8 +273,13 @@ class Run:
             own["local_ranks"] = {str(self._rank): gpu}
         if submitted is not None:
             own["submitted"] = float(submitted)
-        if nccl := settings_of(os.environ):
+        # Also that there are none: an attempt before this one, or what the processes began with,
+        # may have had some.
+        nccl = settings_of(os.environ)
+        if self._rank is None:
             own["nccl"] = nccl
+        else:
+            own["nccl_ranks"] = {str(self._rank): nccl}
         self._sender.know({"kind": "facts", "run": self._name, **own})
         self.know(**facts)
         self._watch_for_the_end()

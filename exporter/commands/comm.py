@@ -138,7 +138,13 @@ def _transfers(options: argparse.Namespace, job: Job, fabric: Fabric) -> Iterato
             if options.strategy is None:
                 continue
             raise ValueError(f"--strategy: {name} needs --model or --model-config, for its layers")
-        yield from step(job, fabric, name)
+        try:
+            yield from step(job, fabric, name)
+        except ValueError as error:
+            # a group of so many ranks is our own choice, where nobody has asked for it
+            if options.strategy is None and name == "hsdp" and not options.shard:
+                continue
+            raise ValueError(f"--{error}") from None
 
 
 def _chosen(text: str) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from exporter.formats.sockets import Listener, Stat
 
 _ANCESTORS = 32
 _LONGEST = 64 << 10
-_LONGEST_ENVIRONMENT = 1 << 20
+_LONGEST_ENVIRONMENT = 8 << 20  # the kernel takes 6 MiB at most
 _TABLES = ("tcp", "tcp6")
 
 

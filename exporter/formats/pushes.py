@@ -242,13 +242,17 @@ def _phases(value: object) -> dict[str, float]:
     return found
 
 
-def _ranks(value: object) -> dict[int, int]:
+def _by_rank(value: object) -> dict[int, Any]:
     found = _mapping(value)
     if len(found) > _MAX_RANKS:
         raise ValueError(f"more than {_MAX_RANKS} ranks")
     if not all(re.fullmatch("[0-9]{1,7}", rank, re.ASCII) for rank in found):
         raise ValueError("its keys are ranks: whole numbers as text")
-    ranks = {int(rank): _whole(gpu) for rank, gpu in found.items()}
+    return {int(rank): told for rank, told in found.items()}
+
+
+def _ranks(value: object) -> dict[int, int]:
+    ranks = {rank: _whole(gpu) for rank, gpu in _by_rank(value).items()}
     if any(gpu < 0 for gpu in ranks.values()):
         raise ValueError("its values are GPUs: whole numbers")
     return ranks
@@ -256,6 +260,10 @@ def _ranks(value: object) -> dict[int, int]:
 
 def _nccl(value: object) -> dict[str, str]:
     return nccl_settings.from_mapping(_mapping(value))
+
+
+def _nccl_ranks(value: object) -> dict[int, dict[str, str]]:
+    return {rank: _nccl(told) for rank, told in _by_rank(value).items()}
 
 
 def _mapping(value: object) -> dict[str, Any]:
@@ -284,7 +292,7 @@ _FACTS: _Fields = {
     "recompute": _one_of("none", "selective", "full"), "trainable": _one_of("all", "adapters"),
     "adapter_parameters": _number,
     "first_trainable": _whole, "local_ranks": _ranks, "submitted": _wall, "last_step": _whole,
-    "nccl": _nccl,
+    "nccl": _nccl, "nccl_ranks": _nccl_ranks,
 }  # fmt: skip
 _MOMENT: _Fields = {
     "run": _text, "moment": _one_of(*get_args(MomentKind)), "wall": _wall, "rank": _whole,

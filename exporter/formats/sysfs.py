@@ -23,6 +23,7 @@ _MOST_LANES = 32
 _MAX_DIGITS = 20  # of 64 bits
 _GIGABIT = 125_000_000  # bytes
 _MEGABIT = 125_000
+_NO_SPEED = frozenset((0, 2**16 - 1, 2**32 - 1))
 
 
 def number(text: bytes) -> int | None:
@@ -53,9 +54,12 @@ def rate(text: bytes) -> float | None:
 
 
 def speed(text: bytes) -> float | None:
-    """Return the bytes per second of an interface's speed in Mb/s; -1 and 0 mean unknown."""
+    """Return the bytes per second of an interface's speed in Mb/s.
+
+    -1 and 0 mean unknown; so does -1 where a driver or an old kernel prints it without its sign.
+    """
     megabits = number(text)
-    return megabits * _MEGABIT if megabits else None
+    return None if megabits is None or megabits in _NO_SPEED else megabits * _MEGABIT
 
 
 def transfers(text: bytes) -> float | None:

@@ -274,17 +274,18 @@ class EthtoolSource:
         self._troubles = []
         former = {one.name: one for one in self._interfaces}
         there = self._hardware()
-        here = [name for name in there if self._is_ours(name)]
+        # of hundreds of virtual functions none takes the place of a card's own interface
+        here = sorted((name for name in there if self._is_ours(name)), key=self._is_virtual)
         self._interfaces = tuple(
             found
             for name in here[:_MOST_INTERFACES]
             if (found := self._interface(name, former.get(name))) is not None
         )
+        if self._troubles:
+            self._relist_at = 0
         if len(here) > _MOST_INTERFACES:
             error = OSError(errno.E2BIG, f"only the first {_MOST_INTERFACES} of {len(here)} asked")
             self._troubles.append(Fault.of("", error))
-        if self._troubles:
-            self._relist_at = 0
         if not here:
             self._complain(there)
 
@@ -309,8 +310,19 @@ class EthtoolSource:
         return [
             name
             for name in self._names(self._net)
-            if not self._exclude.match(name) and "device" in self._names(f"{self._net}/{name}")
+            if not self._exclude.match(name) and self._has_device(name)
         ]
+
+    def _has_device(self, name: str) -> bool:
+        try:
+            return "device" in self._names(f"{self._net}/{name}")
+        except OSError as error:
+            self._troubles.append(Fault.of(sysfs.printable(name), error))
+            return False
+
+    def _is_virtual(self, name: str) -> bool:
+        """Tell an SR-IOV virtual function, whose device links to the physical one."""
+        return self._files.target(f"{self._net}/{name}/device/physfn") != ""
 
     def _names(self, folder: str) -> list[str]:
         """Return what is in a folder; nothing if it is not there, or none."""

@@ -63,7 +63,8 @@ class _Found(NamedTuple):
 class NcclEnvironmentSource:
     """Settings of NCCL and the mistakes in them, by run; `names` as the source `ranks` has it.
 
-    A process that nobody can name the run of is told under `run=""`.
+    Processes that nobody can name the run of are told under `run=""`, and not held against each
+    other: they may be of several.
     """
 
     name = "nccl_environment"
@@ -96,13 +97,13 @@ class NcclEnvironmentSource:
             sharp = _sharp(view, run)
             seen = [one.process for one in found.get(run, ())]
             if run in told:
-                spans, settings = told[run]
+                spans, each = told[run]
                 # Its own word goes before the environment that it began with.
                 there = seen[0].node if seen else node._replace(spans=spans)
-                seen = [Process(settings, there)]
+                seen = [Process(settings, there) for settings in each]
             yield c.NCCL_ENVIRONMENT_INFO(1, run, "client" if run in told else "process")
             processes = [one._replace(node=one.node._replace(sharp=sharp)) for one in seen]
-            for kind, so in problems(processes).items():
+            for kind, so in problems(processes, together=run != "").items():
                 yield c.NCCL_ENVIRONMENT_PROBLEM(int(so), run, kind)
 
     def close(self) -> None:
@@ -110,12 +111,17 @@ class NcclEnvironmentSource:
 
     # ------------------------------------------------------------ what jobs tell
 
-    def _told(self, now: float) -> Iterator[tuple[str, tuple[bool | None, Settings]]]:
+    def _told(self, now: float) -> Iterator[tuple[str, tuple[bool | None, list[Settings]]]]:
         for run in self._ledger.runs(now):
             facts = run.facts.get("push")
-            if facts is not None and facts.nccl is not None and _is_alive(run, now):
+            if facts is None or not _is_alive(run, now):
+                continue
+            told: list[Settings] = list((facts.nccl_ranks or {}).values())
+            if not told and facts.nccl is not None:
+                told = [facts.nccl]
+            if told:
                 local, size = len(facts.local_ranks or ()), facts.world_size
-                yield run.name, (None if size is None else size > max(1, local), facts.nccl)
+                yield run.name, (None if size is None else size > max(1, local), told)
 
     # ------------------------------------------------------------ what processes show
 
@@ -159,6 +165,8 @@ class NcclEnvironmentSource:
     def _file(self, pid: int) -> nccl_settings.File | None:
         """Return the machine's settings as a process sees them; `None` if that may not be seen."""
         etc = self._proc / str(pid) / "root" / "etc"
+        if etc.is_symlink():  # which would be followed from the host's root
+            return None
         text = _beginning(etc / "nccl.conf")
         if text is not None:
             return nccl_settings.from_file(text)
@@ -242,7 +250,7 @@ def _node(view: View) -> Node:
     ports = tuple(
         Port(
             one["device"], one["port"], one["link_layer"],
-            up.get((one["device"], one["port"]), False),
+            up.get((one["device"], one["port"])),
         )
         for one in told
         if one["port"]

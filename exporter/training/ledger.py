@@ -271,7 +271,8 @@ def _kept_for(run: TrackedRun) -> float:
 def _merged(former: Facts, later: Facts, *, joins: bool) -> Facts:
     """Return the later facts, and of the former what those do not tell.
 
-    With `joins` each rank of a node tells its own GPU; else all that are there are told at once.
+    With `joins` each rank of a node tells its own GPU and settings; else all that are there are
+    told at once.
     """
     known = {
         one.name: value
@@ -281,6 +282,11 @@ def _merged(former: Facts, later: Facts, *, joins: bool) -> Facts:
     if joins and former.local_ranks and later.local_ranks:
         both = {**former.local_ranks, **later.local_ranks}
         known["local_ranks"] = both if len(both) <= MAX_RANKS else later.local_ranks
+    if joins and former.nccl_ranks and later.nccl_ranks:
+        size = known.get("world_size") or former.world_size or math.inf
+        told = {**former.nccl_ranks, **later.nccl_ranks}
+        told = {rank: settings for rank, settings in told.items() if rank < size}
+        known["nccl_ranks"] = told if len(told) <= MAX_RANKS else later.nccl_ranks
     return dataclasses.replace(former, **known)
 
 

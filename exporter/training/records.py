@@ -79,7 +79,8 @@ class Facts:
     `recompute` is "none", "selective" or "full".
     `local_ranks` maps a rank on this node to its GPU's index. `document_length` is the mean length
     that attention sees in packed batches: the sum of squares over the sum. `nccl` are the settings
-    of NCCL that are looked at, as `formats/nccl_settings.py` keeps them.
+    of NCCL that are looked at, as `formats/nccl_settings.py` keeps them, and `nccl_ranks` those of
+    each rank that tells its own.
     """
 
     run: str
@@ -111,6 +112,7 @@ class Facts:
     submitted: float | None = None
     last_step: int | None = None
     nccl: Mapping[str, str] | None = None
+    nccl_ranks: Mapping[int, Mapping[str, str]] | None = None
 
 
 MomentKind = Literal[

@@ -111,3 +111,14 @@ def test_what_makes_no_sense_is_refused_with_one_line(words: tuple[str, ...], sa
     assert result.returncode == 2
     assert said in result.stderr
     assert "Traceback" not in result.stderr
+
+
+def test_ranks_that_make_no_whole_nodes_are_told_all_but_the_strategy_that_needs_them() -> None:
+    """`--gpus 12` was refused for a group of eight that nobody had asked for."""
+    result = flopwatch("comm", "--gpus", "12", "--parameters", "7B", "--json")
+    assert result.returncode == 0, result.stderr
+    told = {one["strategy"] for one in json.loads(result.stdout)["step"]}
+    assert told == {"ddp", "fsdp"}
+    for words in (("--strategy", "hsdp"), ("--shard", "8")):
+        result = flopwatch("comm", "--gpus", "12", "--parameters", "7B", *words)
+        assert (result.returncode, "--shard: 8 does not divide" in result.stderr) == (2, True)

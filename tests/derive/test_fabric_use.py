@@ -102,6 +102,25 @@ def test_the_rail_that_carries_less_is_told() -> None:
     assert told[c.NIC_RAIL_IMBALANCE_RATIO, ()] == pytest.approx(0.5)
 
 
+@pytest.mark.parametrize("used", [2, 4, 5, 8])
+def test_a_job_on_some_of_the_gpus_is_no_imbalance(used: int) -> None:
+    """The rails of GPUs that do nothing carry nothing; among the others it shows as ever."""
+
+    def samples(now: float, *, slow: float = 3e10) -> Iterator[Sample]:
+        each = {f"mlx5_{at}": 3e10 if at < used else 0.0 for at in range(8)}
+        yield from ports(each | {"mlx5_1": slow})(now)
+        for at in range(8):
+            yield c.GPU_UTILIZATION_RATIO(0.98 if at < used else 0, f"{at}", f"GPU-{at}")
+
+    told = rounds(derivation(), samples, 100, 110)
+    assert told[c.NIC_RAIL_IMBALANCE_RATIO, ()] == pytest.approx(0)
+    assert sum(metric is c.NIC_RAIL_TRAFFIC_RATIO for metric, _ in told) == used
+    assert sum(metric is c.NIC_RAIL_BYTES_PER_SECOND for metric, _ in told) == 8
+    if used > 2:  # of two none is the usual one
+        told = rounds(derivation(), lambda now: samples(now, slow=1e10), 100, 110)
+        assert told[c.NIC_RAIL_IMBALANCE_RATIO, ()] == pytest.approx(2 / 3)
+
+
 def test_a_rail_whose_link_is_down_carries_nothing() -> None:
     told = rounds(derivation(), ports(eight(mlx5_3=0)), 100, 110)
     assert told[c.NIC_RAIL_IMBALANCE_RATIO, ()] == 1

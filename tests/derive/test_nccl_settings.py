@@ -82,10 +82,16 @@ def test_a_job_that_sets_nothing_has_made_no_mistake() -> None:
         ({"DEBUG": "trace"}, {"debug_left_on"}),
         ({"DEBUG": "INFO", "DEBUG_SUBSYS": "INIT,COLL"}, {"debug_left_on"}),
         ({"DEBUG": "INFO"}, set()),
+        ({"DEBUG": "INFO", "DEBUG_SUBSYS": "^INIT"}, {"debug_left_on"}),
+        ({"DEBUG": "INFO", "DEBUG_SUBSYS": "^COLL,P2P,CALL"}, set()),
         ({"ALGO": "Ring"}, {"algorithm_pinned"}),
         ({"PROTO": "^LL128"}, {"protocol_pinned"}),
         ({"BUFFSIZE": "67108864"}, {"large_buffers"}),
         ({"BUFFSIZE": "8388608"}, set()),
+        ({"BUFFSIZE": "0x4000000"}, {"large_buffers"}),
+        ({"BUFFSIZE": "0x800000"}, set()),
+        ({"NET": "AWS Libfabric"}, set()),
+        ({"IB_DISABLE": "", "NVLS_ENABLE": "", "P2P_LEVEL": ""}, set()),
         ({"SOCKET_NTHREADS": "16", "NSOCKS_PERTHREAD": "8"}, {"too_many_sockets"}),
         ({"SOCKET_NTHREADS": "4", "NSOCKS_PERTHREAD": "4"}, set()),
         ({"CROSS_NIC": "1"}, {"cross_nic"}),
@@ -139,6 +145,38 @@ def test_what_is_not_known_of_the_node_is_no_answer() -> None:
     }  # fmt: skip
     assert unknown.isdisjoint(told)
     assert set(RULES) - unknown == set(told)
+
+
+def test_of_a_value_that_makes_no_sense_to_us_nothing_is_said_but_that() -> None:
+    """NCCL reads `1 ` as 1, and may find devices in a list that we cannot read."""
+    told = found(IB_DISABLE="1 ", IB_HCA="mlx5_0, mlx5_1", SOCKET_IFNAME="ib$N", ALGO="a b")
+    assert told["strange_value"] is True
+    unclear = {
+        "ib_disabled", "hca_missing", "hca_incomplete", "hca_beyond_rails", "hca_prefix",
+        "socket_interface_rdma", "socket_interface_missing", "socket_interface_local",
+        "algorithm_pinned",
+    }  # fmt: skip
+    assert set(RULES) - unclear == set(told)
+
+
+def test_a_port_whose_state_is_not_known_is_neither_up_nor_down() -> None:
+    ports = (*RAILS[:7], RAILS[7]._replace(active=None), STORAGE)
+    node = DGX._replace(ports=ports)
+    assert "hca_missing" not in found(node, IB_HCA=ALL)
+    assert found(node, IB_HCA=f"{ALL},mlx5_12")["hca_missing"] is True
+    listed = "=" + ",".join(one.device for one in RAILS[:7])
+    assert "hca_incomplete" not in found(node, IB_HCA=listed)
+    assert found(node, IB_HCA="=mlx5_0")["hca_incomplete"] is True
+    assert found(node, IB_DISABLE="1")["ib_disabled"] is True
+    node = DGX._replace(ports=tuple(one._replace(active=None) for one in ports))
+    told = found(node, IB_DISABLE="1", IB_HCA=f"{ALL},mlx5_10")
+    assert {"ib_disabled", "hca_missing", "hca_beyond_rails"}.isdisjoint(told)
+
+
+def test_of_a_job_with_a_rank_that_is_not_known_it_is_not_said_that_all_is_well() -> None:
+    told = problems([Process({}, DGX), Process({}, DGX._replace(odd_file=None))])
+    assert "odd_file" not in told
+    assert told["p2p_disabled"] is False
 
 
 def test_a_job_on_one_node_may_use_the_loopback() -> None:

@@ -54,10 +54,19 @@ def test_a_rate_is_bytes_per_second(text: bytes, value: float | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "value"), [(b"100000\n", 12.5e9), (b"1000\n", 125e6), (b"-1\n", None), (b"0\n", None)]
+    ("text", "value"),
+    [
+        (b"100000\n", 12.5e9),
+        (b"1000\n", 125e6),
+        (b"-1\n", None),
+        (b"0\n", None),
+        (b"65535\n", None),
+        (b"4294967295\n", None),
+    ],
 )
 def test_a_speed_is_bytes_per_second(text: bytes, value: float | None) -> None:
-    """Megabits per second become bytes per second; -1 and 0 are no speed."""
+    """Megabits per second become bytes per second; -1 and 0 are no speed, nor -1 as old
+    kernels and some drivers print it, without its sign."""
     assert sysfs.speed(text) == value
 
 

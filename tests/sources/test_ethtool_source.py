@@ -287,6 +287,43 @@ def test_more_interfaces_than_anyone_has_are_cut_off_and_said(tmp_path: Path) ->
     assert [one.detail for one in faults] == ["OSError: [Errno 7] only the first 64 of 70 asked"]
 
 
+def test_an_interface_that_cannot_be_listed_costs_no_other(tmp_path: Path) -> None:
+    reader = source(tmp_path, Drivers({"eth0": Card({"rx_prio3_pause": 7})}))
+    (tmp_path / "sys/class/net/eth1").symlink_to("eth1")
+    told, faults = sort(reader.read())
+    assert told["receive_pause_frames_total", "eth0", "", "3"] == 7
+    assert [(one.part, one.reason) for one in faults] == [("eth1", "io")]
+
+
+def test_many_interfaces_are_not_looked_up_at_each_read(tmp_path: Path) -> None:
+    """That there are too many does not go away by looking again."""
+    drivers = Drivers({f"eth{n:03}": Card({"rx_prio3_pause": n}) for n in range(70)})
+    reader = source(tmp_path, drivers)
+    list(reader.read())
+    drivers.asked.clear()
+    _, faults = sort(reader.read())
+    assert len(faults) == 1
+    assert {call for _, call in drivers.asked} <= {"values", "module"}
+
+
+def test_virtual_functions_take_no_place_of_a_card(tmp_path: Path) -> None:
+    """They come first by name: 70 of `ens1f0` and then the port of the second card."""
+    functions = [f"ens1f0v{n}" for n in range(70)]
+    drivers = Drivers({n: Card({"rx_prio3_pause": 1}) for n in (*functions, "ens2f0np0")})
+    reader = source(tmp_path, drivers)
+    (tmp_path / "virtual").mkdir()
+    (tmp_path / "virtual/physfn").symlink_to("../0000:3b:00.0")
+    for name in functions:
+        device = tmp_path / "sys/class/net" / name / "device"
+        device.unlink()
+        device.symlink_to(tmp_path / "virtual")
+    told, _ = sort(reader.read())
+    frames = [key[1] for key in told if key[0] == "receive_pause_frames_total"]
+    assert len(frames) == 64
+    assert "ens2f0np0" in frames
+
+
+@pytest.mark.usefixtures("machine_network")
 def test_the_real_door_reads_this_machine(tmp_path: Path) -> None:
     """No stand-in: this machine's hardware interfaces, by their own drivers."""
     reader = EthtoolSource(counters=(".*",), rings=True, most=4096)

@@ -164,6 +164,30 @@ def test_a_link_in_a_container_s_etc_is_not_followed_to_a_file_of_the_host(tmp_p
     assert "odd_file" not in found
 
 
+def test_an_etc_that_is_a_link_is_not_followed_to_a_folder_of_the_host(tmp_path: Path) -> None:
+    (tmp_path / "of-the-host").mkdir()
+    (tmp_path / "of-the-host" / "nccl.conf").write_text("NCCL_IB_DISABLE=1\n")
+    folder = tmp_path / "proc" / "41"
+    (folder / "root").mkdir(parents=True)
+    (folder / "root" / "etc").symlink_to(tmp_path / "of-the-host")
+    (folder / "environ").write_bytes(b"NCCL_DEBUG=WARN\0")
+    found = told(ports(), on_gpu(41), root=tmp_path)[""]
+    assert found["ib_disabled"] is False
+    assert "odd_file" not in found
+
+
+def test_a_setting_behind_a_megabyte_of_other_variables_is_seen(launch: Launch) -> None:
+    many = {f"V{at}": "x" * 100_000 for at in range(12)}
+    pid = launch(**RANK, **many, NCCL_IB_DISABLE="1")
+    assert told(ports(), on_gpu(pid))["llama"]["ib_disabled"] is True
+
+
+def test_a_port_whose_state_cannot_be_read_is_not_told_to_be_missing(launch: Launch) -> None:
+    known = [one for one in ports() if one.metric is not c.NIC_UP or one.labels[0] != "mlx5_3"]
+    found = told(known, on_gpu(launch(**RANK, NCCL_IB_HCA="=mlx5_3,mlx5_4")))["llama"]
+    assert "hca_missing" not in found
+
+
 def test_a_process_that_may_not_be_looked_at_is_passed_over(tmp_path: Path) -> None:
     (tmp_path / "proc" / "41").mkdir(parents=True)
     assert told(ports(), on_gpu(41, 4_000_000), root=tmp_path) == {}
@@ -183,6 +207,14 @@ def test_ranks_that_differ_are_told(launch: Launch) -> None:
         for rank, algorithm in enumerate(("Ring", "Tree"))
     ]
     assert told(on_gpu(*pids))["llama"]["ranks_differ"] is True
+
+
+def test_jobs_that_nobody_can_name_are_not_held_against_each_other(launch: Launch) -> None:
+    """Two servers on one node, or two torchruns: what differs may well be meant to."""
+    pids = launch(NCCL_ALGO="Ring"), launch(NCCL_P2P_DISABLE="1")
+    found = told(on_gpu(*pids))[""]
+    assert found["p2p_disabled"] is True
+    assert "ranks_differ" not in found
 
 
 def test_no_secret_leaves_the_source(launch: Launch, caplog: pytest.LogCaptureFixture) -> None:
@@ -319,3 +351,52 @@ def test_a_real_job_tells_a_real_daemon_how_it_has_set_nccl(
         job.communicate(timeout=20)
     daemon.stop()
     assert SECRET not in "".join(daemon.process.communicate())
+
+
+def test_a_job_that_has_taken_its_settings_back_is_believed(launch: Launch) -> None:
+    pid = launch(**RANK, NCCL_IB_DISABLE="1")
+    assert told(ports(), on_gpu(pid), ledger=ledger())["llama"]["ib_disabled"] is False
+
+
+RANKS = """
+import os, sys
+from exporter.client import Run
+run = Run("llama", url="http://127.0.0.1:" + sys.argv[1])
+with run.step():
+    pass
+sys.stdin.read()
+"""
+
+
+def test_ranks_that_tell_different_settings_are_told_and_a_new_start_takes_them_back(
+    start: Start,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    """The last rank that told had the word for all; and settings of a former start stayed."""
+    file = tmp_path / "flopwatch.yaml"
+    file.write_text(CONFIG)
+    daemon = start("--config", str(file))
+    daemon.wait_for("/-/ready", lambda status, _: status == 200)
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("NCCL_")}
+
+    def ranks(*settings: dict[str, str]) -> list[subprocess.Popen[bytes]]:
+        return [
+            subprocess.Popen(
+                [sys.executable, "-c", RANKS, str(daemon.port)], stdin=subprocess.PIPE,
+                env={**plain, "RANK": str(at), "WORLD_SIZE": "2", "LOCAL_RANK": str(at), **own},
+            )
+            for at, own in enumerate(settings)
+        ]  # fmt: skip
+
+    def both(value: int) -> None:
+        kinds = ("p2p_disabled", "ranks_differ")
+        lines = [f'nccl_environment_problem{{kind="{k}",run="llama"}} {value}\n' for k in kinds]
+        daemon.wait_for("/metrics", lambda _, text: all(line in text for line in lines))
+
+    for settings, value in (({"NCCL_P2P_DISABLE": "1"}, 1), ({}, 0)):
+        jobs = ranks(settings, {})
+        try:
+            both(value)
+        finally:
+            for job in jobs:
+                job.communicate(timeout=20)

@@ -6,6 +6,7 @@ Each is named after its row. Files that fail are made by the tests: no tree can 
 from __future__ import annotations
 
 import errno
+import os
 import shutil
 import threading
 from collections.abc import Callable
@@ -404,6 +405,85 @@ def test_a_read_that_blocks_costs_its_own_device() -> None:
     assert found["nic_errors_total", "mlx5_4", "1", "receive"] == 14
 
 
+STATISTICS = ("rx_bytes", "tx_bytes", "rx_packets", "tx_packets", "rx_errors", "tx_errors")
+
+
+class HangingLooks(Files):
+    """Files whose looks at one path do not come back until they are let go."""
+
+    def __init__(self, limit: int, end: str, go: threading.Event) -> None:
+        super().__init__(limit)
+        self._end, self._go = end, go
+
+    def glance(self, path: str) -> bytes:
+        """Return the content, late if it is that file's."""
+        if path.endswith(self._end):
+            self._go.wait(30)
+        return super().glance(path)
+
+
+def test_a_look_at_who_a_device_is_that_blocks_costs_no_counters(tmp_path: Path) -> None:
+    """`phys_port_name` waits for the lock of all interfaces, which a dead card's driver may hold:
+    what was found before is read on, and a new device is found when it is back."""
+    shutil.copytree(DOWN, tmp_path, dirs_exist_ok=True)
+    tree(tmp_path, {"sys/class/net/eth0/operstate": "up", "sys/class/net/eth0/phys_port_name": ""})
+    go = threading.Event()
+    go.set()
+    crew = Crew(SystemClock())
+    files: Callable[[int], Files] = lambda most: HangingLooks(most, "phys_port_name", go)  # noqa: E731
+    source = NetworkSource(tmp_path, files=files, crew=crew, seconds=0.4, relist=1)
+    before = values(source.read())
+    go.clear()
+    tree(tmp_path, {"sys/class/net/eth1/operstate": "up"})
+    for _ in range(2):
+        found, faults = sort(source.read())
+        assert [(f.part, f.reason) for f in faults] == [("inventory", "timeout")]
+        assert found.keys() == before.keys()
+    assert list(crew.away()) == ["inventory"]
+    go.set()
+    while crew.away():
+        pass
+    list(source.read())
+    assert values(source.read())["nic_up", "eth1", ""] == 1
+    source.close()
+
+
+def test_a_first_look_that_blocks_is_told_and_is_taken_up_when_it_is_back(tmp_path: Path) -> None:
+    tree(tmp_path, {"sys/class/net/eth0/operstate": "up", "sys/class/net/eth0/phys_port_name": ""})
+    go = threading.Event()
+    crew = Crew(SystemClock())
+    files: Callable[[int], Files] = lambda most: HangingLooks(most, "phys_port_name", go)  # noqa: E731
+    source = NetworkSource(tmp_path, files=files, crew=crew, seconds=0.4)
+    with pytest.raises(TimeoutError):
+        list(source.read())
+    go.set()
+    while crew.away():
+        pass
+    assert values(source.read())["nic_up", "eth0", ""] == 1
+    source.close()
+
+
+def test_descriptors_are_bounded_however_many_devices_come(tmp_path: Path) -> None:
+    """A daemon that may have 1,024 and keeps that many serves no page any more."""
+
+    def kept() -> int:
+        mine = (Path("/proc/self/fd") / name for name in os.listdir("/proc/self/fd"))
+        return sum(os.path.realpath(one).startswith(str(tmp_path)) for one in mine)
+
+    source = NetworkSource(tmp_path, relist=1)
+    for most in (16, 64, 256, 700):
+        for n in range(most):
+            tree(tmp_path, {
+                f"sys/class/net/p{n:04}/{name}": "1"
+                for name in ("operstate", "flags", *(f"statistics/{s}" for s in STATISTICS))
+            })  # fmt: skip
+        list(source.read())
+        list(source.read())
+        assert kept() <= 512
+    source.close()
+    assert kept() == 0
+
+
 def test_a_class_folder_of_thousands_is_bounded(tmp_path: Path) -> None:
     """The first 512 are read, and it is told that there are more."""
     (tmp_path / "sys/class/net").mkdir(parents=True)
@@ -415,6 +495,23 @@ def test_a_class_folder_of_thousands_is_bounded(tmp_path: Path) -> None:
     assert "600 devices, only the first 512" in faults[0].detail
     ups = [i for i in items if isinstance(i, Sample) and i.metric.name == "nic_up"]
     assert len(ups) == 512
+
+
+def test_virtual_functions_take_no_place_of_a_card(tmp_path: Path) -> None:
+    """Neither among the devices that are read nor among the series that may be told."""
+    (tmp_path / "card").mkdir()
+    for kind, own in (("infiniband", "mlx5_9"), ("net", "ens9f0np0")):
+        folder = tmp_path / "sys/class" / kind
+        for name in (*(f"a{n:03}" for n in range(600)), own):
+            part = "ports/1/state" if kind == "infiniband" else "operstate"
+            tree(folder / name, {part: "4: ACTIVE" if kind == "infiniband" else "up"})
+            if name != own:
+                tree(folder / name, {"device/driver": ""})
+                (folder / name / "device/physfn").symlink_to(tmp_path / "card")
+    samples = [i for i in NetworkSource(tmp_path).read() if isinstance(i, Sample)]
+    ups = [one.labels[0] for one in samples if one.metric.name == "nic_up"]
+    assert len(ups) == 1024
+    assert ups[:2] == ["mlx5_9", "ens9f0np0"]
 
 
 def test_a_counter_folder_of_thousands_is_bounded(tmp_path: Path) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 from exporter.samples import Fault, Remembered
 from exporter.sources.network import NetworkSource
 from exporter.sources.network.wrapping import Laps
-from tests.sources.network_lab import CLASS, TREES, port_of, read, tree, values
+from tests.sources.network_lab import CLASS, TREES, port_of, read, sort, tree, values
 
 LAP = 2**32
 HW = f"{port_of('mlx5_0')}/hw_counters"
@@ -123,6 +125,56 @@ def test_laps_outlive_a_reload(tmp_path: Path) -> None:
     memories["network"] = left._replace(plain=json.loads(json.dumps(left.plain)))
     successor = NetworkSource(tmp_path, memories=memories)
     assert values(successor.read())[SERIES] == 2 * LAP + 20
+    successor.close()
+
+
+def test_a_first_wrap_that_came_between_two_daemons_is_one(tmp_path: Path) -> None:
+    """It was taken for a reset where no lap had been run through before."""
+    memories: dict[str, object] = {}
+    tree(tmp_path, {f"{HW}/local_ack_timeout_err": "4294967000"})
+    source = NetworkSource(tmp_path, memories=memories)
+    assert values(source.read())[SERIES] == 4294967000
+    source.close()
+    (tmp_path / HW / "local_ack_timeout_err").write_text("20\n")
+    successor = NetworkSource(tmp_path, memories=memories)
+    assert values(successor.read())[SERIES] == LAP + 20
+    successor.close()
+
+
+class Silent:
+    """A crew whose readers of devices never come back."""
+
+    def run(self, jobs: dict[str, Callable[[], Any]], seconds: float) -> dict[str, Any]:
+        """Do what is no device's."""
+        late = TimeoutError(f"not back after {seconds} s")
+        return {name: late if name.startswith("rdma ") else job() for name, job in jobs.items()}
+
+    def away(self) -> dict[str, float]:
+        """Return nobody."""
+        return {}
+
+    def dismiss(self) -> None:
+        """Do nothing."""
+
+
+def test_laps_outlive_a_restart_while_the_device_does_not_answer(tmp_path: Path) -> None:
+    """Firmware that hung when the daemon ended: what is on the page later has not fallen."""
+    memories: dict[str, object] = {}
+    tree(tmp_path, {f"{HW}/local_ack_timeout_err": "4294967000"})
+    source = NetworkSource(tmp_path, memories=memories)
+    list(source.read())
+    (tmp_path / HW / "local_ack_timeout_err").write_text("7\n")
+    list(source.read())
+    source.close()
+    for _ in range(2):
+        hung = NetworkSource(tmp_path, memories=memories, crew=Silent())
+        found, faults = sort(hung.read())
+        assert SERIES not in found
+        assert [f.reason for f in faults] == ["timeout"]
+        hung.close()
+    (tmp_path / HW / "local_ack_timeout_err").write_text("20\n")
+    successor = NetworkSource(tmp_path, memories=memories)
+    assert values(successor.read())[SERIES] == LAP + 20
     successor.close()
 
 

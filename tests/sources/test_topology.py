@@ -249,6 +249,19 @@ def test_34_columns_of_virtual_functions_are_no_series(tree: PciTree) -> None:
     assert len(bench.best()) == 8
 
 
+def test_hundreds_of_virtual_functions_take_no_place_of_a_card(tree: PciTree) -> None:
+    """Of eight cards the last ones' names came after the 256 devices that are kept: two rails."""
+    gpus = node_of_eight(tree)
+    _, nic = behind_a_switch(0)
+    for n in range(300):
+        path = f"{nic[:-4]}{n // 8 + 1:02x}.{n % 8}"
+        tree.rdma(f"mlx5_0v{n}", path)
+        tree.link(f"sys/devices/{path}/physfn", f"sys/devices/{nic}")
+    bench = Bench(tree.root, *gpus)
+    assert [row[1] for row in bench.best()] == [f"mlx5_{n}" for n in range(8)]
+    assert not any(isinstance(one, Drop) for one in bench.source.read())
+
+
 def test_pairs_are_bounded_and_what_is_left_out_is_counted(tree: PciTree) -> None:
     """Compute NICs come first, so the rails stay."""
     gpus = node_of_eight(tree)

@@ -36,12 +36,12 @@ _SAME = (
 
 
 class Port(NamedTuple):
-    """An RDMA port of the node."""
+    """An RDMA port of the node; `active` is `None` where its state is not known."""
 
     device: str
     port: str
     link_layer: str
-    active: bool
+    active: bool | None
 
 
 class Node(NamedTuple):
@@ -79,11 +79,21 @@ class Names(NamedTuple):
         return wanted == name if self.exact else name.startswith(wanted)
 
 
-def names(settings: Settings, variable: str) -> Names | None:
-    """Return a list of names; `None` where it is not set, empty or strange."""
+class Unclear(ValueError):  # noqa: N818 - said of the value
+    """A rule has asked for a value that makes no sense to us; NCCL may understand it."""
+
+
+def said(settings: Settings, variable: str) -> str:
+    """Return a value, "" where it is not set. Raises `Unclear`."""
     text = settings.get(variable, "")
-    if text in ("", STRANGE):
-        return None
+    if text == STRANGE:
+        raise Unclear(variable)
+    return text
+
+
+def names(settings: Settings, variable: str) -> Names | None:
+    """Return a list of names; `None` where it is not set or empty. Raises `Unclear`."""
+    text = said(settings, variable)
     excluded = text.startswith("^")
     text = text.removeprefix("^")
     exact = text.startswith("=")
@@ -92,11 +102,9 @@ def names(settings: Settings, variable: str) -> Names | None:
 
 
 def number(settings: Settings, variable: str) -> int | None:
-    """Return a whole number; `None` where it is not set or strange."""
-    try:
-        return int(settings.get(variable, ""))
-    except ValueError:
-        return None
+    """Return a whole number; `None` where it is not set or empty. Raises `Unclear`."""
+    text = said(settings, variable)
+    return int(text, 16 if "x" in text.lower() else 10) if text else None
 
 
 Rule = Callable[[Settings, Node], bool | None]
@@ -104,13 +112,13 @@ Rule = Callable[[Settings, Node], bool | None]
 
 def _ib_disabled(settings: Settings, node: Node) -> bool | None:
     off = bool(number(settings, "NCCL_IB_DISABLE"))
-    if not off and settings.get("NCCL_NET", "").lower() != "socket":
+    if not off and said(settings, "NCCL_NET").lower() != "socket":
         return False
     if node.ports is None:
         return None
     rails = node.rails or frozenset()
-    return any(
-        one.active and (one.link_layer == "InfiniBand" or one.device in rails) for one in node.ports
+    return _any(
+        one.active for one in node.ports if one.link_layer == "InfiniBand" or one.device in rails
     )
 
 
@@ -122,13 +130,23 @@ def _hca_missing(settings: Settings, node: Node) -> bool | None:
     if node.ports is None:
         return None
     each = [listed._replace(names=(one,)) for one in listed.names]
-    return not all(
-        any(port.active and one.fits(port.device, port.port) for port in node.ports) for one in each
-    )
+    found = [
+        _any(port.active for port in node.ports if one.fits(port.device, port.port)) for one in each
+    ]
+    return _any(None if one is None else not one for one in found)
 
 
 def _chosen(listed: Names, ports: Sequence[Port]) -> set[str]:
     return {one.device for one in ports if one.active and listed.fits(one.device, one.port)}
+
+
+def _uncertain(listed: Names, ports: Sequence[Port], *, fits: bool) -> set[str]:
+    """Return who is in the list, or is not, and may be active or not."""
+    return {
+        one.device
+        for one in ports
+        if one.active is None and listed.fits(one.device, one.port) is fits
+    }
 
 
 def _hca_incomplete(settings: Settings, node: Node) -> bool | None:
@@ -139,7 +157,9 @@ def _hca_incomplete(settings: Settings, node: Node) -> bool | None:
     if not node.ports or not node.rails:
         return None
     there = {one.device for one in node.ports if one.active}
-    return not node.rails & there <= _chosen(listed, node.ports)
+    if not node.rails & there <= _chosen(listed, node.ports):
+        return True
+    return None if node.rails & _uncertain(listed, node.ports, fits=False) else False
 
 
 def _hca_beyond_rails(settings: Settings, node: Node) -> bool | None:
@@ -149,7 +169,9 @@ def _hca_beyond_rails(settings: Settings, node: Node) -> bool | None:
         return False
     if not node.ports or not node.rails:
         return None
-    return not _chosen(listed, node.ports) <= node.rails
+    if not _chosen(listed, node.ports) <= node.rails:
+        return True
+    return False if _uncertain(listed, node.ports, fits=True) <= node.rails else None
 
 
 def _hca_prefix(settings: Settings, node: Node) -> bool | None:
@@ -220,7 +242,7 @@ def _switch(variable: str, level: str = "") -> Rule:
     """Return a rule: the variable is on, or the level says never."""
 
     def rule(settings: Settings, _node: Node) -> bool | None:
-        return bool(number(settings, variable)) or settings.get(level, "").upper() in {"LOC", "0"}
+        return bool(number(settings, variable)) or said(settings, level).upper() in {"LOC", "0"}
 
     return rule
 
@@ -235,14 +257,19 @@ def _nvls_disabled(settings: Settings, _node: Node) -> bool | None:
 
 def _debug_left_on(settings: Settings, _node: Node) -> bool | None:
     """A line for each call, or more."""
-    said = settings.get("NCCL_DEBUG", "").upper()
-    parts = set(settings.get("NCCL_DEBUG_SUBSYS", "").upper().split(","))
-    return said == "TRACE" or (said == "INFO" and bool(parts & {"ALL", "COLL", "P2P", "CALL"}))
+    level = said(settings, "NCCL_DEBUG").upper()
+    if level != "INFO":
+        return level == "TRACE"
+    listed = said(settings, "NCCL_DEBUG_SUBSYS").upper()
+    parts = set(listed.removeprefix("^").split(","))
+    if listed.startswith("^"):  # all but these
+        return not {"COLL", "P2P", "CALL"} <= parts and "ALL" not in parts
+    return bool(parts & {"ALL", "COLL", "P2P", "CALL"})
 
 
 def _is_set(variable: str) -> Rule:
     def rule(settings: Settings, _node: Node) -> bool | None:
-        return settings.get(variable, "") not in ("", STRANGE)
+        return said(settings, variable) != ""
 
     return rule
 
@@ -317,23 +344,32 @@ class Process(NamedTuple):
     node: Node
 
 
-def problems(processes: Sequence[Process]) -> dict[str, bool]:
+def problems(processes: Sequence[Process], *, together: bool = True) -> dict[str, bool]:
     """Return which mistakes a job's processes have made; of what is not known nothing.
 
-    A mistake of one is the job's.
+    A mistake of one is the job's. `together` says that they are of one job indeed: of processes
+    that nobody can name the job of it is not known whether they ought to be alike.
     """
     found: dict[str, bool] = {}
     for kind, rule in RULES.items():
-        so = _any(rule(one.settings, one.node) for one in processes)
+        so = _any(_asked(rule, one) for one in processes)
         if so is not None:
             found[kind] = so
-    if len(processes) > 1:
+    if together and len(processes) > 1:
         found[DIFFER] = any(
-            len({one.settings.get(variable) for one in processes}) > 1 for variable in _SAME
+            len({one.settings.get(variable, "") for one in processes}) > 1 for variable in _SAME
         )
     return found
 
 
+def _asked(rule: Rule, one: Process) -> bool | None:
+    try:
+        return rule(one.settings, one.node)
+    except Unclear:
+        return None
+
+
 def _any(told: Iterable[bool | None]) -> bool | None:
-    known = [one for one in told if one is not None]
-    return any(known) if known else None
+    """Tell whether one of them is so; `None` where one that is not known may be."""
+    each = list(told)
+    return True if True in each else None if None in each else False

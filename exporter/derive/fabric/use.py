@@ -8,8 +8,8 @@ NVLink's rate is what the driver states of each link, where that is read, else w
 GPU's architecture has (`NVLINK`). Counters hold payload, so that the ratio stays below 1.
 
 A rail is the network behind one port of each node. A collective uses all rails alike; one that
-carries less than the others is what its ring waits for. Rails come from the topology: the compute
-NIC that is nearest to each GPU.
+carries less than the others is what its ring waits for. Rails of idle GPUs are not compared. Rails
+come from the topology: the compute NIC that is nearest to each GPU.
 
     nic_receive_utilization_ratio{device="mlx5_0",port="1"} 0.71
     gpu_nvlink_peak_bandwidth_bytes_per_second{gpu="0",uuid="GPU-5a1c..."} 450000000000
@@ -20,7 +20,7 @@ NIC that is nearest to each GPU.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
 from exporter import catalogue as c
@@ -37,6 +37,9 @@ NVLINK: Mapping[str, float] = {
 }  # fmt: skip
 """Bytes a second of one NVLink in one direction, by architecture: a V100 has 6, an A100 12, an H100
 18 links (450 GB/s), a B200 18 of twice the speed. Ada and consumer boards have none."""
+
+IDLE = 0.05
+"""Below this utilization over the window a GPU is in no job."""
 
 _DIRECTIONS = (
     (c.NIC_RECEIVE_BYTES_TOTAL, c.NIC_RECEIVE_UTILIZATION_RATIO),
@@ -70,7 +73,7 @@ def use(products: Accelerators, *, window: float = 30.0, floor: float = 1e9) -> 
         rates = dict(_port_rates(view, recent))
         yield from _utilization(view, rates, now)
         yield from _nvlink(view, products, recent)
-        yield from _rails(rails_of(view, now), rates, floor)
+        yield from _rails(rails_of(view, now), _unused(view, recent), rates, floor)
 
     return Derivation(
         name=NAME,
@@ -79,7 +82,7 @@ def use(products: Accelerators, *, window: float = 30.0, floor: float = 1e9) -> 
             c.NIC_RECEIVE_BYTES_TOTAL, c.NIC_TRANSMIT_BYTES_TOTAL,
             c.NIC_LINK_RATE_BYTES_PER_SECOND, c.TOPOLOGY_GPU_BEST_NIC_INFO, c.TOPOLOGY_NIC_INFO,
             c.GPU_INFO, c.GPU_NVLINK_LINKS_UP, c.GPU_NVLINK_LINK_RATE_BYTES_PER_SECOND,
-            c.GPU_NVLINK_LINK_UP,
+            c.GPU_NVLINK_LINK_UP, c.GPU_UTILIZATION_RATIO,
             c.GPU_NVLINK_RECEIVE_BYTES_TOTAL, c.GPU_NVLINK_TRANSMIT_BYTES_TOTAL,
         ),
         outputs=(
@@ -133,15 +136,37 @@ def _utilization(
 # ---------------------------------------------------------------- rails
 
 
-def _rails(rails: list[Rail], rates: Mapping[tuple[Metric, Port], float], floor: float
-           ) -> Iterator[Sample]:  # fmt: skip
+def _unused(view: View, recent: Window) -> frozenset[str]:
+    """Return the rails of GPUs that do nothing: a job on half of the node uses half of its rails.
+
+    The rail of a GPU of which no use is told is not among them, nor that of no GPU.
+    """
+    busy = {
+        one.labels[1]: recent.mean((c.GPU_UTILIZATION_RATIO.name, one.labels[1]), one) >= IDLE
+        for one in readings(view, c.GPU_UTILIZATION_RATIO, recent.now)
+    }
+    users: dict[str, bool] = {}
+    for one in readings(view, c.TOPOLOGY_GPU_BEST_NIC_INFO, recent.now):
+        said = dict(zip(c.TOPOLOGY_GPU_BEST_NIC_INFO.labels, one.labels, strict=True))
+        users[said["rail"]] = users.get(said["rail"], False) or busy.get(said["uuid"], True)
+    return frozenset(rail for rail, used in users.items() if not used)
+
+
+def _rails(
+    rails: list[Rail],
+    unused: Collection[str],
+    rates: Mapping[tuple[Metric, Port], float],
+    floor: float,
+) -> Iterator[Sample]:
     traffic = {
         rail.name: told for rail in rails if (told := _traffic(rail.devices, rates)) is not None
     }
     for name, told in traffic.items():
         yield c.NIC_RAIL_BYTES_PER_SECOND(told, name)
-    # One rail has nobody to be compared with, and of rails that are missing nothing is known.
-    if len(traffic) < 2 or len(traffic) < len(rails):
+    if any(rail.name not in traffic for rail in rails if rail.name not in unused):
+        return  # of rails that are missing nothing is known
+    traffic = {name: told for name, told in traffic.items() if name not in unused}
+    if len(traffic) < 2:  # one has nobody to be compared with
         return
     middle = statistics.median(traffic.values())
     if middle < floor or middle <= 0:

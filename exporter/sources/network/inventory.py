@@ -110,6 +110,8 @@ class Inventory:
         rdma = path == self.rdma
         names = [n for n in self._names(path, path) if not self.excludes(n, rdma=rdma)]
         if len(names) > MOST_DEVICES:
+            # of hundreds of virtual functions none takes the place of a card
+            names.sort(key=lambda name: self._virtual(f"{path}/{name}"))
             text = f"{len(names)} devices, only the first {MOST_DEVICES} are read"
             self._faults.append(Fault(path, "denied", text))
         return names[:MOST_DEVICES]

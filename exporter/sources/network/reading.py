@@ -49,8 +49,9 @@ class DeviceReader:
         self._laps = Laps()
         self.vanished = False
 
-    def prepare(self, ports: Sequence[Port]) -> None:
-        """Take what the inventory has found."""
+    def prepare(self, ports: Sequence[Port], most: int) -> None:
+        """Take what the inventory has found; keep so many descriptors at most."""
+        self._files.keep(most)
         self._files.sweep()
         self._speeds.clear()
         self._known.clear()
@@ -72,7 +73,7 @@ class DeviceReader:
             self._files.close()
 
     def memory(self) -> list[Any] | None:
-        """Return, as JSON can hold it, what a successor has to know; nothing if no lap is over."""
+        """Return, as JSON can hold it, what a successor has to know; nothing if there is no lap."""
         laps = self._laps.memory()
         return [self._instances, laps] if laps else None
 

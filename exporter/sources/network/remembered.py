@@ -13,7 +13,7 @@ from exporter.formats import sysfs
 from exporter.samples import Malformed
 from exporter.sources.network.inventory import Device
 
-_MOST = 1024
+MOST_REMEMBERED = 1024
 """Devices and ports that are remembered."""
 
 
@@ -29,7 +29,9 @@ class Remembrance:
     def notice(self, devices: Iterable[Device]) -> None:
         """Note which devices are there."""
         for device in devices:
-            if device.lasting and (device.key in self._devices or len(self._devices) < _MOST):
+            if device.lasting and (
+                device.key in self._devices or len(self._devices) < MOST_REMEMBERED
+            ):
                 self._devices[device.key] = device.pci
 
     def missing(
@@ -66,7 +68,7 @@ class Remembrance:
     def see(self, port: str, up: int) -> int:
         """Note a port's state; return how often it was seen to change."""
         former = self._up.get(port)
-        if former is None and len(self._up) >= _MOST:
+        if former is None and len(self._up) >= MOST_REMEMBERED:
             return 0
         self._up[port] = up
         if up:

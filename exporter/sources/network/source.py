@@ -16,10 +16,10 @@ from exporter.clock import Clock, SystemClock
 from exporter.files import Files
 from exporter.samples import Drop, Fault, Malformed, Remembered, Sample
 from exporter.sources.network.expectations import Seen, devices_stated, judge
-from exporter.sources.network.inventory import Device, Inventory
+from exporter.sources.network.inventory import Device, Found, Inventory
 from exporter.sources.network.layout import Port, Told
 from exporter.sources.network.reading import DeviceReader
-from exporter.sources.network.remembered import Remembrance
+from exporter.sources.network.remembered import MOST_REMEMBERED, Remembrance
 from exporter.sources.network.surroundings import Surroundings
 
 DEFAULT_EXCLUDE = (
@@ -30,14 +30,16 @@ DEFAULT_EXCLUDE = (
 """Loopback, and what containers, bridges and tunnels create; matched at the start of the name."""
 
 _KEPT_FILES, _FEWEST_KEPT = 512, 24
+"""Descriptors that are kept, of all devices together: many a daemon may have 1024 at most."""
+_LOOK = "inventory"
+_OF_LOOK = 0.5
+"""The share of the time that the inventory may take; the devices have what is left."""
 
 
 class Crew(Protocol):
     """Does named jobs; one that hangs costs itself only (`exporter.workers`)."""
 
-    def run(
-        self, jobs: dict[str, Callable[[], list[Told]]], seconds: float
-    ) -> dict[str, list[Told] | BaseException]:
+    def run(self, jobs: dict[str, Callable[[], Any]], seconds: float) -> dict[str, Any]:
         """Return what each job returned or raised within so many seconds."""
 
     def away(self) -> dict[str, float]:
@@ -50,9 +52,7 @@ class Crew(Protocol):
 class _Alone:
     """Does jobs in the thread of who asks: nothing bounds them."""
 
-    def run(
-        self, jobs: dict[str, Callable[[], list[Told]]], seconds: float
-    ) -> dict[str, list[Told] | BaseException]:
+    def run(self, jobs: dict[str, Callable[[], Any]], seconds: float) -> dict[str, Any]:
         """Do each job."""
         del seconds
         return {name: job() for name, job in jobs.items()}
@@ -145,21 +145,23 @@ class NetworkSource:
         self._relist_at = 0
         self._readers: dict[str, DeviceReader] = {}
         self._devices: tuple[Device, ...] = ()
+        self._looked: Any = None
         self._troubles: tuple[Fault, ...] = ()
         self._unseen: frozenset[str] = frozenset()
         self._remembered = Remembrance()
-        self._laps: dict[str, Any] = {}
+        self._laps: dict[str, Any] = {}  # by device; of one that is not back, what was known last
 
     def read(self) -> Iterator[Sample | Fault | Drop]:
         """Read every port once; see the class for what is raised."""
         self._reads += 1
         if self._reads == 1:
             yield from self._take_over()
+        began = self._clock.monotonic()
         if self._reads >= self._relist_at:
             self._take_inventory()
         yield from self._troubles
         jobs = {device.key: self._readers[device.key].read for device in self._devices}
-        results = self._crew.run(jobs, self._seconds)
+        results = self._crew.run(jobs, self._seconds - (self._clock.monotonic() - began))
         seen: list[Seen] = []
         for device in self._devices:
             yield from self._tell(device, results[device.key], seen)
@@ -222,16 +224,29 @@ class NetworkSource:
     # ------------------------------------------------------------ inventory
 
     def _take_inventory(self) -> None:
-        """Look up which devices, ports and files there are."""
-        self._relist_at = self._reads + self._every
-        found = self._inventory.take(self._surroundings.gateways())
-        self._devices = (*found.rdma, *found.interfaces)
+        """Look up which devices, ports and files there are; if that hangs, go on with the former.
+
+        What says who a device is, is the driver's to answer as well.
+        """
+        looked, self._looked = self._looked, None
+        late = looked is not None  # the answer to the last read's question
+        if looked is None:
+            looked = self._crew.run({_LOOK: self._look}, self._seconds * _OF_LOOK)[_LOOK]
+        if isinstance(looked, BaseException):
+            if not isinstance(looked, TimeoutError) or not self._devices:
+                raise looked
+            self._troubles = (Fault.of(_LOOK, looked),)
+            return
+        self._looked = None
+        self._relist_at = self._reads + (1 if late else self._every)
+        found, strangers = looked
+        # what is beyond the most series that may be told is that of virtual functions
+        self._devices = tuple(sorted((*found.rdma, *found.interfaces), key=_is_virtual))
         parts = {part for part, _ in found.errors}
         classes = {"rdma": self._inventory.rdma, "net": self._inventory.net}
         self._unseen = frozenset(kind for kind, path in classes.items() if path in parts)
         self._remembered.notice(self._devices)
         self._prepare()
-        strangers = tuple(self._strangers(found.rdma, found.interfaces))
         if not self._devices:
             self._relist_at = 0
             if found.errors:
@@ -248,6 +263,12 @@ class NetworkSource:
             *strangers,
         )
 
+    def _look(self) -> tuple[Found, tuple[Fault, ...]]:
+        found = self._inventory.take(self._surroundings.gateways())
+        looked = found, tuple(self._strangers(found.rdma, found.interfaces))
+        self._looked = looked
+        return looked
+
     def _strangers(self, rdma: Sequence[Device], interfaces: Sequence[Device]) -> Iterator[Fault]:
         try:
             names = self._glances.names(self._inventory.net)
@@ -261,14 +282,14 @@ class NetworkSource:
         keys, away = {device.key for device in self._devices}, self._crew.away()
         for key in [key for key in self._readers if key not in keys]:
             self._readers.pop(key).close(away=key in away)
-        most = max(1, _KEPT_FILES // max(1, len(keys)))
+        most = _KEPT_FILES // max(1, len(keys))
         for device in self._devices:
             if device.key not in self._readers:
                 reader = DeviceReader(self._files(most), self._backoff)
-                reader.restore(self._laps.pop(device.key, None))
+                reader.restore(self._laps.get(device.key))
                 self._readers[device.key] = reader
             if device.key not in away:
-                self._readers[device.key].prepare(device.ports)
+                self._readers[device.key].prepare(device.ports, most)
 
     # ------------------------------------------------------------ memory
 
@@ -287,6 +308,15 @@ class NetworkSource:
             yield Fault("memory", "malformed", f"{type(error).__name__}: {error}")
 
     def _keep(self, back: Collection[str]) -> None:
-        laps = {key: known for key in back if (known := self._readers[key].memory()) is not None}
-        plain = {"boot": self._boot, "ports": self._remembered.memory(), "laps": laps}
+        for key in back:
+            known = self._readers[key].memory()
+            if known is None:
+                self._laps.pop(key, None)
+            elif key in self._laps or len(self._laps) < MOST_REMEMBERED:
+                self._laps[key] = known
+        plain = {"boot": self._boot, "ports": self._remembered.memory(), "laps": dict(self._laps)}
         self._memories[self.name] = Remembered(plain, self._clock.monotonic())
+
+
+def _is_virtual(device: Device) -> bool:
+    return any(port.virtual for port in device.ports)

@@ -38,12 +38,17 @@ class Laps:
                 del known[key]
 
     def memory(self) -> dict[str, list[int]]:
-        """Return, as JSON can hold it, what a successor has to know."""
-        return {key: [self._last[key], laps] for key, laps in self._before.items()}
+        """Return, as JSON can hold it, what a successor has to know: who has run through a lap, and
+        who may before it comes.
+        """
+        known = {key: [last, 0] for key, last in self._last.items() if last > _LAP // 2}
+        return known | {key: [self._last[key], laps] for key, laps in self._before.items()}
 
     def restore(self, plain: Mapping[object, object]) -> None:
         """Go on where a predecessor was; a value that has moved back since may have wrapped."""
         for key, one in plain.items():
             match key, one:
                 case str(), [int(last), int(before)]:
-                    self._last[key], self._before[key] = last, before
+                    self._last[key] = last
+                    if before:
+                        self._before[key] = before

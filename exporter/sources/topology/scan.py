@@ -17,7 +17,7 @@ from exporter.formats.nccl_topology import topology_file
 from exporter.samples import Fault
 
 MOST_NICS = 256
-"""NICs that are kept at most: hosts have many virtual functions."""
+"""NICs that are kept at most, virtual functions last: hosts have many of them."""
 
 _ROUTES = {"route": sysfs.default_routes, "ipv6_route": sysfs.default_routes_v6}
 _DEEPEST = 4
@@ -37,7 +37,7 @@ class Card(NamedTuple):
 
 
 class Machine(NamedTuple):
-    """All that was seen. `cards` are by PCI address."""
+    """All that was seen. `cards` are by PCI address; `left_out` is how many NICs are not."""
 
     nics: tuple[Nic, ...]
     cards: Mapping[str, Card]
@@ -73,9 +73,11 @@ class Scanner:
             self._card(f"{self._sys}/bus/pci/devices/{address}")
         routed = self._routed()
         found = list(self._nics(routed))
+        # of hundreds of virtual functions, of which little is told, none takes a card's place
+        left_out = set(sorted(found, key=lambda nic: nic.virtual)[MOST_NICS:])
         return Machine(
-            tuple(found[:MOST_NICS]), self._cards, tuple(self._faults),
-            max(0, len(found) - MOST_NICS),
+            tuple(nic for nic in found if nic not in left_out), self._cards, tuple(self._faults),
+            sum(not nic.virtual for nic in left_out),  # the others' are told at no time
         )  # fmt: skip
 
     # ------------------------------------------------------------ NICs
