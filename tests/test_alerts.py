@@ -157,7 +157,9 @@ def test_the_values_that_rules_match_are_on_pages() -> None:
                 for name, inside in _SELECTOR.findall(bare(query)):
                     shown = pages.get(name, ())
                     for label, sign, text in _MATCHER.findall(inside):
-                        if label in {*_NAMES, "le", "instance", "engine"} or not shown or not text:
+                        if label in {*_NAMES, "le", "instance", "engine"} or not text:
+                            continue
+                        if name in FOREIGN or name == "recorded":
                             continue
                         known = {one.labels.get(label, "") for one in shown}
                         known |= {value for n, at, value in UNSEEN if (n, at) == (name, label)}
@@ -244,3 +246,23 @@ def test_each_recorded_series_is_seen() -> None:
     others = " ".join(query for file in FILES for rule in rules(file) for query in asked(rule))
     for name in recorded():
         assert re.search(rf"(?<![\w:]){name}(?![\w:])", f"{tests} {others}"), name
+
+
+def test_remote_write_carries_what_rules_of_all_nodes_ask_for() -> None:
+    """docs/scale.md: rulers above the shards have no other series than those it lists."""
+    page = (ALERTS.parent / "docs" / "scale.md").read_text("utf-8")
+    part = page.partition("**What is of all nodes**")[2].partition("- **Federation**")[0]
+    there, _, carried = part.partition("Remote write need only carry")
+    files = [f"{name}.yaml" for name in re.findall(r"`([a-z-]+)`", there)]
+    assert (
+        {"sla.yaml", "serving.yaml", "training.yaml", "cost-spot.yaml"} <= set(files) <= set(FILES)
+    )
+    listed = re.compile("|".join(re.findall(r"`([^`]+)`", carried)))
+    here = {rule["record"] for file in files for rule in rules(file) if "record" in rule}
+    for file in files:
+        for rule in rules(file):
+            for query in asked(rule):
+                text = _TEXT.sub('""', query)
+                names = set(re.findall(r"\b[a-zA-Z_0-9]+(?::[a-zA-Z_0-9]+)+", text)) - here
+                for name in names | families(query):
+                    assert listed.fullmatch(name), (file, name)

@@ -80,8 +80,8 @@ def write(
     for objective in objectives:
         name = "/".join(filter(None, (objective.sla, objective.tier, objective.name)))
         found += [
-            f"  # {objective.describe()}",
-            f"  - name: {json.dumps(name)}",
+            f"  # {_in_a_line(objective.describe())}",
+            f"  - name: {_quoted(name)}",
             "    interval: 1m",
             "    rules:",
         ]
@@ -91,7 +91,7 @@ def write(
 
 
 def _rules(objective: Objective, name: str, days: int) -> Iterator[Rule]:
-    selector = _selector(objective)
+    selector, promised = _selector(objective), _plain(objective.describe())
     if objective.kind != "training":
         allowed = float(objective.allowance(1.0))
         if objective.burn_alerts:
@@ -106,8 +106,7 @@ def _rules(objective: Objective, name: str, days: int) -> Iterator[Rule]:
         "15m",
         {"severity": "ticket", **_component(objective), **_labels(objective)},
         f"No node speaks of {name}",
-        f"Promised is: {objective.describe()}. Daemons run, but none of them has it in its"
-        " configuration.",
+        f"Promised is: {promised}. Daemons run, but none of them has it in its configuration.",
         "Roll the configuration out; flopwatch check FILE lists what it promises.",
     )
     yield _differs(objective, name, selector)
@@ -128,8 +127,8 @@ def _burn(objective: Objective, name: str, burn: Burn, limit: float) -> Rule:
         burn.alert, expr, burn.lasts, _serving(objective, burn.severity, burn.tier),
         f"{name}{_OF_MODEL}: {burn.title}",
         f"{_VALUE} of the events of the last {burn.short} were bad for certain, above"
-        f" {100 * limit:.4g} %, and so over {burn.long}. Promised is: {objective.describe()}."
-        + _cause(objective),
+        f" {100 * limit:.4g} %, and so over {burn.long}. Promised is: "
+        f"{_plain(objective.describe())}." + _cause(objective),
         burn.action,
     )  # fmt: skip
 
@@ -147,7 +146,8 @@ def _slowly(objective: Objective, name: str, allowed: float) -> Rule:
         "1h", _serving(objective, "ticket", "slow"),
         f"{name}{_OF_MODEL}: more is bad than was promised, over days",
         f"{_VALUE} of the events of the last six hours were bad for certain, above"
-        f" {100 * allowed:.4g} %, and so over three days. Promised is: {objective.describe()}.",
+        f" {100 * allowed:.4g} %, and so over three days. Promised is: "
+        f"{_plain(objective.describe())}.",
         "Find the hours in which it goes (sla:bad_ratio:rate5m); plan capacity, or promise less.",
     )  # fmt: skip
 
@@ -165,7 +165,7 @@ def _violated(objective: Objective, name: str, allowed: float) -> Rule:
         f"{name}{_OF_MODEL} is violated",
         f"{_VALUE} of the events of the last half hour were bad for certain, above"
         f" {100 * allowed:.4g} %, for an hour and on average over six. Promised is:"
-        f" {objective.describe()}." + _cause(objective),
+        f" {_plain(objective.describe())}." + _cause(objective),
         "See sla_breach_cause; add replicas, or promise what the service can keep.",
     )  # fmt: skip
 
@@ -182,8 +182,8 @@ def _differs(objective: Objective, name: str, selector: str) -> Rule:
         "SlaConfigDiffers", [*expr, ")"], "1h",
         {"severity": "ticket", **_component(objective), **_labels(objective)},
         f"{{{{ $value }}}} nodes judge {name} by other figures than the rules",
-        f"The rules have: {objective.describe()}. These nodes have another configuration, so what"
-        " they count is another promise.",
+        f"The rules have: {_plain(objective.describe())}. These nodes have another configuration,"
+        " so what they count is another promise.",
         "Roll one configuration out to all nodes, and write the rules from it.",
     )  # fmt: skip
 
@@ -195,7 +195,7 @@ _OF_MODEL = "{{ with $labels.model_name }} of {{ . }}{{ end }}"
 def _cause(objective: Objective) -> str:
     query = f"topk(1, sum by (cause) (sla_breach_cause{{{_selector(objective)}}} == 1))"
     seen = " Seen on most nodes: {{ .Labels.cause }}."
-    return f"{{{{ range query {json.dumps(query)} }}}}{seen}{{{{ end }}}}"
+    return f"{{{{ range query {_quoted(query)} }}}}{seen}{{{{ end }}}}"
 
 
 def _enough(objective: Objective, selector: str, window: str) -> list[str]:
@@ -215,20 +215,46 @@ def _beyond_chance(selector: str, window: str, allowed: float) -> list[str]:
     ]
 
 
+_PAIR = re.compile(r"\\\\|\\u(d[89ab][0-9a-f]{2})\\u(d[c-f][0-9a-f]{2})")
+
+
+def _quoted(text: str) -> str:
+    """Return a string as YAML, PromQL and Go's templates all read it: no halves of characters."""
+
+    def whole(match: re.Match[str]) -> str:
+        if match[1] is None:
+            return match[0]
+        code = 0x10000 + ((int(match[1], 16) & 0x3FF) << 10) + (int(match[2], 16) & 0x3FF)
+        return f"\\U{code:08x}"
+
+    return _PAIR.sub(whole, json.dumps(text))
+
+
+def _plain(text: str) -> str:
+    """Return a text for a template, in which nothing of it is an instruction."""
+    return text.replace("{{", '{{ "{{" }}')
+
+
+def _in_a_line(text: str) -> str:
+    """Return a text for a comment, which ends with its line."""
+    return "".join(one if one.isprintable() else " " for one in text)
+
+
 def _selector(objective: Objective, *, judged: bool = False) -> str:
     """Return matchers of an objective; `judged`: of its events, which may be told by model."""
-    found = [f"{label}={json.dumps(value)}" for label, value in _labels(objective).items()]
+    found = [f"{label}={_quoted(value)}" for label, value in _labels(objective).items()]
     if not objective.tier:
         found.append('tier=""')
     if judged and objective.per == "model" and objective.models:
         patterns = "|".join(_regex(pattern) for pattern in objective.models)
-        found.append(f"model_name=~{json.dumps(patterns)}")
+        found.append(f"model_name=~{_quoted(patterns)}")
     return ", ".join(found)
 
 
 def _regex(pattern: str) -> str:
     """Return a shell's pattern as a regular expression of RE2."""
-    return re.sub(r"^\(\?s:(.*)\)\\[Zz]$", r"\1", translate(pattern)).replace("(?>", "(?:")
+    found = re.sub(r"^\(\?s:(.*)\)\\[Zz]$", r"\1", translate(pattern), flags=re.DOTALL)
+    return found.replace("(?>", "(?:")
 
 
 def _labels(objective: Objective) -> dict[str, str]:
@@ -247,7 +273,7 @@ def _serving(objective: Objective, severity: str, tier: str) -> dict[str, str]:
 
 
 def _lines(rule: Rule, runbooks: str) -> list[str]:
-    labels = ", ".join(f"{name}: {json.dumps(value)}" for name, value in rule.labels.items())
+    labels = ", ".join(f"{name}: {_quoted(value)}" for name, value in rule.labels.items())
     book = f"{runbooks}runbooks/serving.md#{rule.name.lower()}"
     texts = {
         "summary": rule.summary, "description": rule.description, "action": rule.action,
@@ -260,5 +286,5 @@ def _lines(rule: Rule, runbooks: str) -> list[str]:
         f"        for: {rule.lasts}",
         f"        labels: {{{labels}}}",
         "        annotations:",
-        *(f"          {name}: {json.dumps(text)}" for name, text in texts.items()),
+        *(f"          {name}: {_quoted(text)}" for name, text in texts.items()),
     ]

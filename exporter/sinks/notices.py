@@ -149,7 +149,7 @@ class Webhook(_Sink):
 
 
 class _Kind(NamedTuple):
-    """How a kind of notice is alerted."""
+    """How a kind of notice is alerted: severities are those of `alerts/cost-spot.yaml`."""
 
     alertname: str
     severity: str
@@ -157,9 +157,9 @@ class _Kind(NamedTuple):
 
 
 _ALERTS: Mapping[str, _Kind] = {
-    "interruption": _Kind("SpotInterruption", "critical", "{node} is taken away"),
-    "rebalance": _Kind("SpotRebalance", "warning", "{node} will probably be taken away"),
-    "maintenance": _Kind("HostMaintenance", "warning", "work on {node} is announced"),
+    "interruption": _Kind("SpotInterruption", "ticket", "{node} is taken away"),
+    "rebalance": _Kind("SpotRebalance", "info", "{node} will probably be taken away"),
+    "maintenance": _Kind("HostMaintenance", "ticket", "work on {node} is announced"),
 }
 
 
@@ -216,8 +216,8 @@ class AlertmanagerSink(_Sink):
         kind = _ALERTS[one.kind]
         instance = outlook.instance
         own = {
-            "alertname": kind.alertname, "severity": kind.severity, "node": self._node,
-            "provider": instance.provider,
+            "alertname": kind.alertname, "severity": kind.severity, "component": "spot",
+            "node": self._node, "provider": instance.provider,
             **({"event": one.id} if one.kind == "maintenance" and one.id else {}),
         }  # fmt: skip
         when = "" if one.deadline is None else f" at {_rfc3339(one.deadline)}"

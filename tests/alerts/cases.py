@@ -136,7 +136,15 @@ UNSEEN = {
     ("nic_info", "virtual", "true"),  # no tree of a virtual function is complete
     ("nic_retransmits_total", "cause", "timeout"),  # bnxt_re
     ("train_report_mismatch_ratio", "quantity", "tokens"),
-}
+    # of families that no page shows
+    *(("flopwatch_samples_dropped_total", "reason", text)
+      for text in ("cap", "duplicate", "labels", "value")),
+    ("gpu_nvswitch_sxid_errors_total", "severity", "critical"),  # exporter/reference/xids.json
+    ("llm_cost_per_million_tokens_dollars", "direction", "blended"),
+    ("llm_cost_per_million_tokens_dollars", "window", "1h"),
+    ("nic_fec_blocks_total", "result", "uncorrected"),
+    ("sla_measured_tokens_per_second", "window", "5m"),
+}  # fmt: skip
 """Values of closed sets that no page shows, though the sources have them."""
 
 _NAMES = {
@@ -148,7 +156,11 @@ _NAMES = {
 
 def _same_gpu(labels: dict[str, str]) -> dict[str, str]:
     """Give a GPU the same identity, whichever page its series are from."""
-    return {**labels, "uuid": f"GPU-{labels['gpu']}"} if "uuid" in labels else labels
+    names = {
+        "uuid": f"GPU-{labels.get('gpu')}",
+        "pci_bus_id": f"0000000{labels.get('gpu')}:00:00.0",
+    }
+    return {**labels, **{name: text for name, text in names.items() if name in labels}}
 
 
 class Line(NamedTuple):

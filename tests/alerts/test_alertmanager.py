@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from tests.alerts.cases import ALERTS, cases, rule_of, rules
@@ -118,3 +121,50 @@ def test_no_page_is_about_the_promise_of_one_node() -> None:
     for labels in known():
         if labels["severity"] == "page" and labels["component"] == "serving":
             assert not {"instance", "server"} & set(labels), labels
+
+
+def texts_of(value: Any) -> Iterator[str]:
+    """Yield all templates in a receiver."""
+    if isinstance(value, dict):
+        for inner in value.values():
+            yield from texts_of(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from texts_of(inner)
+    elif isinstance(value, str) and "{{" in value:
+        yield value
+
+
+@pytest.mark.parametrize("status", ["firing", "resolved"])
+def test_two_nodes_with_one_fault_are_told_with_a_text(
+    tool: Tool, tmp_path: Path, status: str
+) -> None:
+    """PagerDuty refuses a page whose summary is empty: two nodes have none in common."""
+    (tmp_path / "none.tmpl").write_text("", "utf-8")
+    labels = {"alertname": "RdmaPortDown", "severity": "page", "component": "fabric"}
+    found = [
+        {
+            "status": status, "labels": {**labels, "instance": node},
+            "annotations": {
+                "summary": f"{node}: RDMA ports are down", "description": f"at {node}",
+                "action": f"drain {node}", "runbook_url": "runbooks/fabric.md#rdmaportdown",
+            },
+        }
+        for node in ("node-1", "node-2")
+    ]  # fmt: skip
+    data = {"status": status, "alerts": found, "commonLabels": labels, "commonAnnotations": {}}
+    (tmp_path / "data.json").write_text(json.dumps(data), "utf-8")
+    receivers = yaml.safe_load(FILE.read_text("utf-8"))["receivers"]
+    templates = list(texts_of(receivers))
+    assert len(templates) >= 6
+    for template in templates:
+        if status == "resolved" and ".Firing" in template:
+            continue
+        shown = amtool(
+            tool, "template", "render", f"--template.glob={tmp_path / 'none.tmpl'}",
+            f"--template.data={tmp_path / 'data.json'}", f"--template.text={template}",
+        )  # fmt: skip
+        assert shown.strip(), template
+        if "summary" in template:
+            assert "node-1: RDMA ports are down" in shown, template
+            assert "node-2: RDMA ports are down" in shown, template

@@ -235,6 +235,8 @@ def test_the_series_of_cases_are_from_pages() -> None:
         "flopwatch_samples_dropped_total",
         "gpu_allocation_info",
         "gpu_nvswitch_sxid_errors_total",
+        "gpu_nvswitch_sxid_last_timestamp_seconds",
+        "gpu_xid_last_timestamp_seconds",
         "llm_cost_per_million_tokens_dollars",
         "llm_mapping_unresolved",
         "nccl_collnet_active",

@@ -58,6 +58,29 @@ def test_promtool_accepts_what_is_written(tool: Tool, config: Path, tmp_path: Pa
     assert "https://wiki.example.com/x/runbooks/serving.md#slaviolated" in result.stdout
 
 
+def test_whatever_a_model_is_called_promtool_accepts_it(tool: Tool, tmp_path: Path) -> None:
+    """Quotes, braces of a template, ends of lines, and letters beyond sixteen bits."""
+    names = [
+        'we"ird\\*',
+        "{{ bad }}",
+        "%d $labels",
+        "new\nline\t",
+        "\x7f",
+        "*a*[!b]",
+        "\U0001f600-7b",
+    ]
+    sla = {"odd": {"per": "model", "models": names, "objectives": {"ttft_p95": "< 1s"}}}
+    (tmp_path / "flopwatch.yaml").write_text(yaml.safe_dump({"sla": sla}), "utf-8")
+    result = flopwatch("alerts", "-c", str(tmp_path / "flopwatch.yaml"))
+    assert result.returncode == 0, result.stderr
+    (tmp_path / "rules.yaml").write_text(result.stdout, "utf-8")
+    promtool(tool, tmp_path, "check", "rules", "--lint-fatal", "rules.yaml")
+    (rules,) = written(tmp_path / "flopwatch.yaml").values()
+    burn = rules[0]
+    assert '{{ "{{" }} bad }}' in burn["annotations"]["description"]
+    assert "\\U0001f600" in burn["expr"]
+
+
 def test_each_promise_has_the_alerts_that_it_can_have(config: Path) -> None:
     """A median's budget cannot burn fast; the limits are those of the table for 30 days."""
     groups = written(config)

@@ -207,7 +207,8 @@ def test_alerts_are_repeated_while_they_hold_and_resolved_when_withdrawn(
         "SpotInterruption", "HostMaintenance"
     ]  # fmt: skip
     assert first[0]["labels"] == {
-        "alertname": "SpotInterruption", "severity": "critical", "node": "n7", "provider": "aws",
+        "alertname": "SpotInterruption", "severity": "ticket", "component": "spot",
+        "node": "n7", "provider": "aws",
         "team": "ml",
     }  # fmt: skip
     assert first[0]["startsAt"] == "2027-01-15T08:00:00.000+00:00"
