@@ -160,7 +160,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     port = free_port()
     config = tmp_path_factory.mktemp("demo") / "flopwatch.yaml"
     config.write_text(
-        "training: {interval: 500ms}\ndiagnosis: {interval: 500ms, hold: 1s, window: 5s}\n"
+        "training: {interval: 500ms}\ndiagnosis: {interval: 500ms, hold: 1s, window: 15s}\n"
     )
 
     one = Daemon(
