@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 ARGS ?=
 SERVER ?=
 # Tests mostly wait: several processes, each with a network of its own, where that is permitted.
-BESIDE ?= $(shell unshare --net true 2>/dev/null && printf '%s' '-n 5 --dist loadfile --no-loadscope-reorder')
+BESIDE ?= $(shell unshare --net true 2>/dev/null && printf '%s' '-n 3 --dist loadfile --no-loadscope-reorder')
 
 .DEFAULT_GOAL := help
 .PHONY: help run demo test test-real test-truth check format bench docs clean
