@@ -479,7 +479,7 @@ def test_descriptors_are_bounded_however_many_devices_come(tmp_path: Path) -> No
             })  # fmt: skip
         list(source.read())
         list(source.read())
-        assert kept() <= 512
+        assert kept() <= 768
     source.close()
     assert kept() == 0
 

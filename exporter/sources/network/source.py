@@ -29,7 +29,7 @@ DEFAULT_EXCLUDE = (
 )
 """Loopback, and what containers, bridges and tunnels create; matched at the start of the name."""
 
-_KEPT_FILES, _FEWEST_KEPT = 512, 24
+_KEPT_FILES, _FEWEST_KEPT = 768, 24
 """Descriptors that are kept, of all devices together: many a daemon may have 1024 at most."""
 _LOOK = "inventory"
 _OF_LOOK = 0.5
