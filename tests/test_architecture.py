@@ -88,6 +88,8 @@ ROOMS = {
     "sources.nccl_environment": Room((*SOURCE, "derive.*", "discovery.*", "training.*")),
     "sources.discovery": Room((*SOURCE, "engines.*", "discovery.*")),
     "sources.training_ranks": Room((*SOURCE, "discovery.*", "training.records")),
+    # One list for both: what a job tells, and what is read from its environment.
+    "formats.nccl_settings": Room(("client.nccl",)),
     "formats.ranks": Room(("samples", "formats.podlog")),
     "sources.training_logs": Room((*SOURCE, "tail", "training.records")),
     "sources.training_files": Room((*SOURCE, "training.*", "sources.training_files.*")),

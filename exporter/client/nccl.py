@@ -1,7 +1,7 @@
 """What a job has set NCCL to: the variables of a list, and no other, told once with its facts.
 
 A value that does not look like one of its variable is told as "?", whatever it is. The list is the
-daemon's own (`formats/nccl_settings.py`), which holds what it is told against it once more.
+daemon's as well (`formats/nccl_settings.py`), which holds what it is told against it once more.
 """
 
 from __future__ import annotations
