@@ -16,10 +16,11 @@ WIDTH = 24
 
 BOARDS = {
     "flopwatch-node": "Node",
+    "flopwatch-training": "Training",
     "flopwatch-exporter": "Exporter health",
 }
 # Boards about one thing: they are not told "all of them", for then they would show nothing.
-ABOUT_ONE = {"flopwatch-node": {"instance"}}
+ABOUT_ONE = {"flopwatch-node": {"instance"}, "flopwatch-training": {"run"}}
 
 
 class Row(NamedTuple):

@@ -14,10 +14,10 @@ from pathlib import Path
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
-from dashboards import exporter, node
+from dashboards import exporter, node, training
 
 FOLDER = Path(__file__).parent
-BUILDERS: tuple[Callable[[], Dashboard], ...] = (node.build, exporter.build)
+BUILDERS: tuple[Callable[[], Dashboard], ...] = (node.build, training.build, exporter.build)
 
 
 def rendered() -> dict[str, str]:

@@ -156,6 +156,7 @@ def matrix(
 
 def alerts_table(matchers: str, *, width: int = 12, height: int = 8) -> models.Panel:
     """Return the alerts that the shipped rules have pending or firing."""
+    shown = f'{matchers}, severity!="none"'  # the watchdog always fires
     return table(
         "Alerts",
         {
@@ -170,7 +171,7 @@ def alerts_table(matchers: str, *, width: int = 12, height: int = 8) -> models.P
             Column(
                 "state",
                 "max by (alertname, severity, instance, gpu, run, model_name)"
-                f' (ALERTS{{{matchers}, alertstate="firing"}} * 2 or ALERTS{{{matchers}}})',
+                f' (ALERTS{{{shown}, alertstate="firing"}} * 2 or ALERTS{{{shown}}})',
                 states={"1": ("pending", WARNING), "2": ("firing", BAD)},
             )
         ],

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from dashboards.build import BUILDERS, drift, rendered
-from dashboards.parts import ABOUT_ONE, BOARDS, PALETTE
+from dashboards.parts import ABOUT_ONE, BOARDS, COLORS
 from exporter import catalogue as c
 from tests.dashboards.queries import FOLDER, ROOT, asked, board, flaws, names, selectors, series
 from tests.dashboards.schema import flaws as schema_flaws
@@ -233,7 +233,7 @@ def _colors(value: object) -> set[str]:
 @BOARD
 def test_colours_can_be_told_apart_by_everyone(name: str) -> None:
     """Colours are those of the palette; no scale runs from red to green."""
-    allowed = {*PALETTE, "#44AA99", "#882255", "text", "transparent"}
+    allowed = {*COLORS, "text", "transparent"}
     used = _colors(board(name))
     assert {color for color in used if not color.startswith("mode:")} <= allowed
     assert not {mode for mode in used if "palette" in mode or "Gr" in mode}
