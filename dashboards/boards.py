@@ -15,6 +15,7 @@ from dashboards.style import BAD
 WIDTH = 24
 
 BOARDS = {
+    "flopwatch-fleet": "Fleet",
     "flopwatch-node": "Node",
     "flopwatch-training": "Training",
     "flopwatch-exporter": "Exporter health",

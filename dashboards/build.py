@@ -14,10 +14,15 @@ from pathlib import Path
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
-from dashboards import exporter, node, training
+from dashboards import exporter, fleet, node, training
 
 FOLDER = Path(__file__).parent
-BUILDERS: tuple[Callable[[], Dashboard], ...] = (node.build, training.build, exporter.build)
+BUILDERS: tuple[Callable[[], Dashboard], ...] = (
+    fleet.build,
+    node.build,
+    training.build,
+    exporter.build,
+)
 
 
 def rendered() -> dict[str, str]:
