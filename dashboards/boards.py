@@ -15,6 +15,9 @@ from dashboards.style import BAD
 WIDTH = 24
 
 BOARDS = {
+    "flopwatch-inference-sla": "Inference SLA",
+    "flopwatch-fabric": "Fabric",
+    "flopwatch-cost": "Cost",
     "flopwatch-exporter": "Exporter health",
 }
 

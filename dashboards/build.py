@@ -14,10 +14,15 @@ from pathlib import Path
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
-from dashboards import exporter
+from dashboards import cost, exporter, fabric, inference_sla
 
 FOLDER = Path(__file__).parent
-BUILDERS: tuple[Callable[[], Dashboard], ...] = (exporter.build,)
+BUILDERS: tuple[Callable[[], Dashboard], ...] = (
+    inference_sla.build,
+    fabric.build,
+    cost.build,
+    exporter.build,
+)
 
 
 def rendered() -> dict[str, str]:

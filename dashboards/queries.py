@@ -20,8 +20,8 @@ SCOPES = {
     "node": 'cluster=~"$cluster", instance=~"$instance"',
     "run": 'cluster=~"$cluster", run=~"$run"',
     "serving": 'engine!="", cluster=~"$cluster", model_name=~"$model_name", server=~"$server"',
-    # Promises name a model and a server, and no engine.
-    "promise": 'cluster=~"$cluster", model_name=~"$model_name", server=~"$server"',
+    # Promises name no engine; one that names no model or server is about all of them.
+    "promise": 'cluster=~"$cluster", model_name=~"$model_name|", server=~"$server|"',
 }
 
 
