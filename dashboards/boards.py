@@ -18,6 +18,9 @@ BOARDS = {
     "flopwatch-fleet": "Fleet",
     "flopwatch-node": "Node",
     "flopwatch-training": "Training",
+    "flopwatch-inference-sla": "Inference SLA",
+    "flopwatch-fabric": "Fabric",
+    "flopwatch-cost": "Cost",
     "flopwatch-exporter": "Exporter health",
 }
 # Boards about one thing: they are not told "all of them", for then they would show nothing.

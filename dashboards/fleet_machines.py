@@ -154,7 +154,8 @@ def _worst() -> Row:
                 [
                     Column(
                         "alerts that fire",
-                        'count by (instance) (ALERTS{<cluster>, alertstate="firing", instance!=""})',
+                        "count by (instance)"
+                        ' (ALERTS{<cluster>, alertstate="firing", instance!=""})',
                         steps={1: BAD},
                         decimals=0,
                     ),

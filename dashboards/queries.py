@@ -24,8 +24,8 @@ SCOPES = {
     "training": 'cluster=~"$cluster", run="$run"',
     "run": 'cluster=~"$cluster", run=~"$run"',
     "serving": 'engine!="", cluster=~"$cluster", model_name=~"$model_name", server=~"$server"',
-    # Promises name a model and a server, and no engine.
-    "promise": 'cluster=~"$cluster", model_name=~"$model_name", server=~"$server"',
+    # Promises name no engine; one that names no model or server is about all of them.
+    "promise": 'cluster=~"$cluster", model_name=~"$model_name|", server=~"$server|"',
 }
 
 

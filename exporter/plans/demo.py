@@ -20,6 +20,7 @@ from exporter.config import (
     Settings,
 )
 from exporter.config.money import CostSettings
+from exporter.config.training import DirectorySettings
 from exporter.formats import pushes
 from exporter.isolate import Remembers
 from exporter.objectives import read_inference
@@ -203,8 +204,11 @@ def demo_plans(
             spot = settings.sources.spot.model_copy(
                 update={"enabled": True, "provider": "aws", "endpoint": demo.metadata.url}
             )
+            nccl = settings.sources.nccl
+            dumps = DirectorySettings(path=str(demo.dumps), run=demo.run)
+            nccl = nccl.model_copy(update={"directories": (*nccl.directories, dumps)})
             sources = settings.sources.model_copy(
-                update={"inference": inference, "logs": logs, "spot": spot}
+                update={"inference": inference, "logs": logs, "nccl": nccl, "spot": spot}
             )
             made = settings.model_copy(
                 update={
