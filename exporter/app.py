@@ -25,6 +25,7 @@ from exporter.config import ConfigError, Settings, load
 from exporter.exposition import Exposition
 from exporter.notices import NoticeBoard
 from exporter.nvml.inventory import has_gpus
+from exporter.owners import Owned, sole_owners
 from exporter.plans import Estate, Plan, Planner, build, plan
 from exporter.runner import Runner
 from exporter.samples import Releasable, Sample, Source, View
@@ -116,8 +117,9 @@ class App:
             self._digest = self._fingerprint()
             settings, plans, fresh = self._prepare()
             self.exposition = Exposition(
-                self.view, self._own, self._clock, gzip_level=settings.gzip_level
-            )
+                self.view, self._own, self._clock,
+                gzip_level=settings.gzip_level, owners=self._owners,
+            )  # fmt: skip
             self._apply(settings, plans, fresh)
             self._loaded, self._loaded_at = True, self._clock.time()
 
@@ -331,6 +333,11 @@ class App:
                 yield c.FLOPWATCH_SOURCE_RELEASED(int(runner.released), name)
         yield c.FLOPWATCH_CONFIG_LAST_RELOAD_SUCCESSFUL(int(self._loaded))
         yield c.FLOPWATCH_CONFIG_LAST_RELOAD_SUCCESS_TIMESTAMP_SECONDS(self._loaded_at)
+
+    def _owners(self, view: View) -> Owned:
+        """Return whose labels are to stand on series of GPUs."""
+        wanted = self.settings.sources.kubernetes.labels_on_gpu_series
+        return sole_owners(view) if wanted else {}
 
     def status(self, *, detailed: bool) -> Mapping[str, Any]:
         """Return the status document; `detailed` only for callers on this machine."""
