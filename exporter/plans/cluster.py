@@ -33,7 +33,7 @@ def _kubernetes_plans(_settings: Settings, _estate: Estate) -> Iterator[Plan]:
 def _jobs_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
     """Yield who looks whose the processes on GPUs are, where there are any."""
     wanted, root = settings.sources.jobs, Path(settings.root)
-    if not (reads_gpus(settings, estate) if wanted.enabled == "auto" else wanted.enabled):
+    if not _looks_at_processes(settings, estate):
         return
 
     def make() -> JobsSource:
@@ -52,12 +52,21 @@ def _jobs_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
     )  # fmt: skip
 
 
+def _looks_at_processes(settings: Settings, estate: Estate) -> bool:
+    """Tell whether it is looked whose processes are; `auto`: where the driver is asked for them."""
+    nvml, wanted = settings.sources.nvml, settings.sources.jobs.enabled
+    listed = nvml.enabled is not False and nvml.processes and reads_gpus(settings, estate)
+    return listed if wanted == "auto" else wanted
+
+
 def _slurm_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
     """Yield who tells of the scheduler's jobs: by its directory, and by what processes are of."""
     wanted, root = settings.sources.slurm, Path(settings.root)
-    if not (reads_gpus(settings, estate) if wanted.enabled == "auto" else wanted.enabled):
-        return
     directory = wanted.job_mapping_directory
+    told = directory is not None and reads_gpus(settings, estate)
+    there = told or _looks_at_processes(settings, estate)
+    if not (there if wanted.enabled == "auto" else wanted.enabled):
+        return
     folders = () if directory is None else (root / directory.lstrip("/"), Path(directory))
     yield Plan(
         SlurmSource.name, c.ALLOCATION,
