@@ -41,6 +41,8 @@ ROOMS = {
     "ethtool": Room(),
     "fetch": Room(("samples", "clock", "fetch.*")),
     # What a cloud has announced for this machine, and how each cloud is asked.
+    # The door to the kubelet of this node.
+    "kubelet": Room(("samples", "clock", "formats.podresources"), ("grpc",)),
     "notices": Room(),
     "clouds": Room(("samples", "clock", "fetch", "notices", "clouds.*")),
     "formats": Room(("samples",)),
@@ -55,6 +57,10 @@ ROOMS = {
     "derive.serving": Room(("samples", "catalogue", "reference.*", "derive.*", "objectives")),
     "derive.training": Room(
         ("samples", "catalogue", "reference.*", "derive.*", "objectives", "training.*")
+    ),
+    # What the kubelet lists, held against the GPUs on the board.
+    "derive.allocation": Room(
+        ("samples", "catalogue", "derive.*", "formats.device_ids", "formats.podresources")
     ),
     "derive.flops": Room(("reference.*", "derive.*", "training.records")),
     "derive.compat": Room(("samples", "catalogue", "foreign", "derive.*")),
@@ -93,6 +99,7 @@ ROOMS = {
     "formats.ranks": Room(("samples", "formats.podlog")),
     "sources.training_logs": Room((*SOURCE, "tail", "training.records")),
     "sources.training_files": Room((*SOURCE, "training.*", "sources.training_files.*")),
+    "sources.kubernetes": Room((*SOURCE, "derive.allocation.*", "kubelet")),
     # How far devices are from each other is arithmetic; the source brings the paths.
     "sources.topology": Room((*SOURCE, "derive.fabric.*", "sources.topology.*")),
     "sources.training_page": Room((*SOURCE, "training.*")),
@@ -109,6 +116,7 @@ ROOMS = {
     # What jobs write for other tools: turned into records, one encoding and one table of names.
     "formats.tags": Room(("samples", "training.*")),
     "formats.tfevents": Room(("samples", "formats.protobuf")),
+    "formats.podresources": Room(("samples", "formats.protobuf")),
     "formats.wandb": Room(("samples", "formats.protobuf")),
     "formats.mlflow": Room(("samples",)),
     "formats.trainer_state": Room(("samples",)),

@@ -27,7 +27,7 @@ class KubernetesSettings(Detected):
     deadline: Duration = Field(default="3s", ge=0.05, le=60)  # type: ignore[assignment]
     keep: Duration = Field(default="5m", ge=0, le=86400)  # type: ignore[assignment]
     directory: AbsolutePath = "/var/lib/kubelet/pod-resources"
-    resources: Resources = ("nvidia.com/*", "*.nvidia.com/*", "*.nvidia.com")
+    resources: Resources = ("nvidia.com/*gpu*", "nvidia.com/mig-*", "gpu.nvidia.com")
     indexed_resources: Resources = ()
     labels_on_gpu_series: bool = False
 

@@ -6,85 +6,67 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from exporter import catalogue as c
-from exporter.attribution.owners import Owners
-from exporter.attribution.pods import LogFolders, first_of
-from exporter.attribution.users import Named, Users, as_number, nobody
 from exporter.config import Settings
-from exporter.discovery import Machine
-from exporter.plans.estate import AFTER_READING, Estate, Plan
+from exporter.config.cluster import KubernetesSettings
+from exporter.derive.allocation import Gpus, Wanted
+from exporter.kubelet import Kubelet, PodResources
+from exporter.nvml.inventory import device_files
+from exporter.plans.estate import Estate, Plan
 from exporter.plans.gpus import reads_gpus
+from exporter.plans.jobs import jobs_plans, slurm_plans
 from exporter.runner import Schedule
-from exporter.sources.jobs import JobsSource
-from exporter.sources.slurm import SlurmSource
+from exporter.sources.kubernetes import NAME, KubernetesSource
+
+_BEAT = 2.0
+"""Seconds after which a GPU or an instance that has appeared is told with its owner."""
 
 
 def cluster_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
     """Yield what tells to whom GPUs were given. One line for each kind of owner."""
     yield from _kubernetes_plans(settings, estate)
-    yield from _jobs_plans(settings, estate)
-    yield from _slurm_plans(settings, estate)
+    yield from jobs_plans(settings, estate)
+    yield from slurm_plans(settings, estate)
 
 
-def _kubernetes_plans(_settings: Settings, _estate: Estate) -> Iterator[Plan]:
-    """Yield the reader of the kubelet, where this node has one."""
-    yield from ()
-
-
-def _jobs_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
-    """Yield who looks whose the processes on GPUs are, where there are any."""
-    wanted, root = settings.sources.jobs, Path(settings.root)
-    if not _looks_at_processes(settings, estate):
+def _kubernetes_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
+    """Yield the reader of the kubelet: where there are GPUs and a kubelet, or as is asked for."""
+    told, root = settings.sources.kubernetes, Path(settings.root)
+    wanted = told.enabled
+    if wanted == "auto":
+        wanted = reads_gpus(settings, estate) and any(map(_is_there, _directories(told, root)))
+    if not wanted:
         return
-
-    def make() -> JobsSource:
-        machine, clock = Machine(root), estate.clock
-        names = first_of(estate.pods, LogFolders(root, clock))
-        owners = Owners(machine, names, _named(settings, estate), clock)
-        return JobsSource(
-            machine, owners, estate.board.view, clock,
-            wanted=wanted.enabled is True, plain=wanted.plain,
-        )  # fmt: skip
-
     yield Plan(
-        JobsSource.name, c.ALLOCATION,
-        Schedule(wanted.interval, wanted.deadline, wanted.max_series, AFTER_READING),
-        f"{root} {wanted!r}", make,
+        NAME, c.ALLOCATION,
+        # What is left of the deadline is for what is done with the answers.
+        Schedule(min(told.interval, _BEAT), told.deadline + 1.0, told.max_series),
+        f"{root} {told!r}", lambda: kubernetes_source(settings, estate),
     )  # fmt: skip
 
 
-def _looks_at_processes(settings: Settings, estate: Estate) -> bool:
-    """Tell whether it is looked whose processes are; `auto`: where the driver is asked for them."""
-    nvml, wanted = settings.sources.nvml, settings.sources.jobs.enabled
-    listed = nvml.enabled is not False and nvml.processes and reads_gpus(settings, estate)
-    return listed if wanted == "auto" else wanted
+def kubernetes_source(
+    settings: Settings, estate: Estate, kubelet: Kubelet | None = None
+) -> KubernetesSource:
+    """Return the source; `kubelet` stands for the one of this node."""
+    told, root, clock = settings.sources.kubernetes, Path(settings.root), estate.clock
 
+    def gpus() -> Gpus:
+        return Gpus(estate.board.view(clock.monotonic()), lambda: device_files(root))
 
-def _slurm_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
-    """Yield who tells of the scheduler's jobs: by its directory, and by what processes are of."""
-    wanted, root = settings.sources.slurm, Path(settings.root)
-    directory = wanted.job_mapping_directory
-    told = directory is not None and reads_gpus(settings, estate)
-    there = told or _looks_at_processes(settings, estate)
-    if not (there if wanted.enabled == "auto" else wanted.enabled):
-        return
-    folders = () if directory is None else (root / directory.lstrip("/"), Path(directory))
-    yield Plan(
-        SlurmSource.name, c.ALLOCATION,
-        Schedule(wanted.interval, wanted.deadline, wanted.max_series, 2 * AFTER_READING),
-        f"{root} {wanted!r} {settings.sources.jobs.user}",
-        lambda: SlurmSource(
-            folders, root, estate.board.view, estate.clock,
-            named=_named(settings, estate), check=wanted.check_jobs,
-        ),
+    return KubernetesSource(
+        kubelet or PodResources(_directories(told, root), told.deadline, clock),
+        gpus, clock, Wanted(told.resources, told.indexed_resources),
+        every=told.interval, keep=told.keep,
     )  # fmt: skip
 
 
-def _named(settings: Settings, estate: Estate) -> Named:
-    """Return what is shown of users."""
-    match settings.sources.jobs.user:
-        case "none":
-            return nobody
-        case "uid":
-            return as_number
-        case "name":
-            return Users(Path(settings.root), estate.clock)
+def _directories(told: KubernetesSettings, root: Path) -> tuple[Path, ...]:
+    """Return where the kubelet's directory may be: below the root, or mounted at its own place."""
+    return (root / told.directory.lstrip("/"), Path(told.directory))
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:  # it may not be looked at: that is to be told, so it is read
+        return True
