@@ -25,7 +25,7 @@ from pydantic import (
     model_validator,
 )
 
-from exporter.config.cluster import KubernetesSettings
+from exporter.config.cluster import JobsSettings, KubernetesSettings, SlurmSettings
 from exporter.config.ethtool import EthtoolSettings
 from exporter.config.fabric import (
     FabricSettings,
@@ -136,6 +136,8 @@ class SourcesSettings(Section):
     process: ProcessSettings = ProcessSettings()
     topology: TopologySettings = TopologySettings()
     kubernetes: KubernetesSettings = KubernetesSettings()
+    jobs: JobsSettings = JobsSettings()
+    slurm: SlurmSettings = SlurmSettings()
     inference: InferenceSettings = InferenceSettings()
     serving: ServingSettings = ServingSettings()
     logs: LogsSettings = LogsSettings()
