@@ -8,7 +8,7 @@ SERVER ?=
 BESIDE ?= $(shell unshare --net true 2>/dev/null && printf '%s' '-n 3 --dist loadfile --no-loadscope-reorder')
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test test-real test-truth check format bench docs clean
+.PHONY: help run demo test test-real test-truth check format bench docs manifests clean
 
 help: ## show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,6 +47,9 @@ bench: $(VENV)/.dev ## run every measurement in benchmarks/
 
 docs: $(VENV)/.run ## write docs/METRICS.md from the catalogue
 	$(BIN)/flopwatch docs
+
+manifests: $(VENV)/.run ## write the operator's rules from alerts/ (RUNBOOKS=https://... for links)
+	$(BIN)/python -m deploy.build $(if $(RUNBOOKS),--runbooks '$(RUNBOOKS)')
 
 clean: ## remove what make, pip and the tests have made, .venv included
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
