@@ -8,7 +8,7 @@ SERVER ?=
 BESIDE ?= $(shell unshare --net true 2>/dev/null && printf '%s' '-n 3 --dist loadfile --no-loadscope-reorder')
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test test-real test-truth check format bench docs manifests clean
+.PHONY: help run demo test test-real test-truth check format bench docs dashboards clean
 
 help: ## show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,6 +48,10 @@ bench: $(VENV)/.dev ## run every measurement in benchmarks/
 docs: $(VENV)/.run ## write docs/METRICS.md from the catalogue
 	$(BIN)/flopwatch docs
 
+dashboards: $(VENV)/.dev ## write the Grafana boards anew; ARGS=--check tells what differs
+	$(BIN)/python -m dashboards.build $(ARGS)
+
+.PHONY: manifests
 manifests: $(VENV)/.run ## write the operator's rules from alerts/ (RUNBOOKS=https://... for links)
 	$(BIN)/python -m deploy.build $(if $(RUNBOOKS),--runbooks '$(RUNBOOKS)')
 

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 
 from exporter.samples import Metric
 
+ALLOCATION = "allocation"
 COST = "cost"
 DIAGNOSIS = "diagnosis"
 EXPORTER = "exporter"
@@ -2272,18 +2273,47 @@ NCCL_FILES_TOTAL = Metric(
     ("outcome",), NCCL, stability="experimental",
 )  # fmt: skip
 
+# ---------------------------------------------------------------- allocation: who has which GPU
+# Of a part (an instance, a replica) its own rows, so that a join by GPU meets each container once.
+
+_CONTAINER = ("namespace", "pod", "container")
+
+GPU_ALLOCATION_INFO = Metric(
+    "gpu_allocation_info", "info",
+    "Who has a GPU: a row for each container that may use it; namespace, pod and container are"
+    " empty for a GPU that nobody has. Absent where that is not known.",
+    (*_GPU, *_CONTAINER), ALLOCATION, stability="experimental",
+)  # fmt: skip
+GPU_ALLOCATION_PART_INFO = Metric(
+    "gpu_allocation_part_info", "info",
+    "Which part of a GPU a container has: a GPU instance (`mig`), a replica of a GPU or of an"
+    " instance (time slicing, MPS, vGPU; `replica`). Of whole GPUs there is no such row.",
+    (*_GPU, "mig", "replica", *_CONTAINER), ALLOCATION, stability="experimental",
+)  # fmt: skip
+GPU_ALLOCATION_SHARE_RATIO = Metric(
+    "gpu_allocation_share_ratio", "gauge",
+    "How much of a GPU was handed to a container: 1 for all of it, for instances their part of its"
+    " SMs, for replicas their part of all that there are. Absent where parts are not known.",
+    (*_GPU, *_CONTAINER), ALLOCATION, "ratio", "experimental",
+)  # fmt: skip
+GPU_ALLOCATION_AGE_SECONDS = Metric(
+    "gpu_allocation_age_seconds", "gauge",
+    "For how long the kubelet has not said who has which GPU; what it said last holds for a while.",
+    (), ALLOCATION, "seconds", "experimental",
+)  # fmt: skip
+GPU_ALLOCATION_UNRESOLVED_DEVICES = Metric(
+    "gpu_allocation_unresolved_devices", "gauge",
+    "Devices that containers have, by resource or driver, of which nobody knows which GPU they are"
+    " a part of, or of which several pods say that they have them alone.",
+    ("resource",), ALLOCATION, stability="experimental",
+)  # fmt: skip
+
 # ---------------------------------------------------------------- cost: dollars
 # A price is stated, of the TCO model, of OpenCost or listed; without one there are no dollars.
 
 _TENANT = ("namespace", "pricing")
 _POD = ("namespace", "pod", "pricing")
 
-GPU_ALLOCATION_INFO = Metric(
-    "gpu_allocation_info", "info",
-    "Who has a GPU: a row for each container that may use it; namespace, pod and container are"
-    " empty for a GPU that nobody has. Absent where that is not known.",
-    ("gpu", "uuid", "namespace", "pod", "container"), COST, stability="experimental",
-)  # fmt: skip
 COST_GPU_HOUR_DOLLARS = Metric(
     "cost_gpu_hour_dollars", "gauge",
     "Price of an hour of the GPU now, the time of day considered. Absent where there is no price.",

@@ -39,7 +39,7 @@ ROOMS = {
     "tail": Room(),
     # The door to drivers' own statistics.
     "ethtool": Room(),
-    "fetch": Room(("samples", "clock")),
+    "fetch": Room(("samples", "clock", "fetch.*")),
     # What a cloud has announced for this machine, and how each cloud is asked.
     "notices": Room(),
     "clouds": Room(("samples", "clock", "fetch", "notices", "clouds.*")),

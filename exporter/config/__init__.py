@@ -25,6 +25,7 @@ from pydantic import (
     model_validator,
 )
 
+from exporter.config.cluster import KubernetesSettings
 from exporter.config.ethtool import EthtoolSettings
 from exporter.config.fabric import (
     FabricSettings,
@@ -134,6 +135,7 @@ class SourcesSettings(Section):
     ethtool: EthtoolSettings = EthtoolSettings()
     process: ProcessSettings = ProcessSettings()
     topology: TopologySettings = TopologySettings()
+    kubernetes: KubernetesSettings = KubernetesSettings()
     inference: InferenceSettings = InferenceSettings()
     serving: ServingSettings = ServingSettings()
     logs: LogsSettings = LogsSettings()

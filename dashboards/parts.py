@@ -1,0 +1,64 @@
+"""What boards are made of, in one place to import from.
+
+A panel function gives a panel of Grafana's schema without a place; `board` places panels.
+"""
+
+from dashboards.boards import BOARDS, Row, board, mark
+from dashboards.courses import heatmap, timeline, timeseries
+from dashboards.numbers import bargauge, gauge, stat, text
+from dashboards.queries import SCOPES, Query, expand
+from dashboards.style import (
+    BAD,
+    BLUE,
+    FINE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PALETTE,
+    PURPLE,
+    SKY,
+    VERMILION,
+    WARNING,
+    YELLOW,
+)
+from dashboards.tables import Column, alerts_table, table
+from dashboards.variables import choice, cluster, datasource, model, node, run, server
+
+__all__ = [
+    "BAD",
+    "BLUE",
+    "BOARDS",
+    "FINE",
+    "GREEN",
+    "GREY",
+    "ORANGE",
+    "PALETTE",
+    "PURPLE",
+    "SCOPES",
+    "SKY",
+    "VERMILION",
+    "WARNING",
+    "YELLOW",
+    "Column",
+    "Query",
+    "Row",
+    "alerts_table",
+    "bargauge",
+    "board",
+    "choice",
+    "cluster",
+    "datasource",
+    "expand",
+    "gauge",
+    "heatmap",
+    "mark",
+    "model",
+    "node",
+    "run",
+    "server",
+    "stat",
+    "table",
+    "text",
+    "timeline",
+    "timeseries",
+]
