@@ -14,7 +14,7 @@ import hashlib
 import hmac
 import os
 from collections import Counter, OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from typing import NamedTuple
 
@@ -78,8 +78,9 @@ class Passwords:
     forgetting. Right ones are kept apart from wrong ones: a flood of these pushes nobody out.
     """
 
-    def __init__(self, executor: Executor) -> None:
+    def __init__(self, executor: Executor, compare: Callable[[str, bytes], bool] = check) -> None:
         self._executor = executor
+        self._compare_with = compare
         self._key = os.urandom(32)
         self._right: OrderedDict[bytes, None] = OrderedDict()
         self._wrong: OrderedDict[bytes, None] = OrderedDict()
@@ -130,7 +131,7 @@ class Passwords:
 
     async def _work(self, mark: bytes, hashed: str, password: bytes) -> bool:
         loop = asyncio.get_running_loop()
-        right = await loop.run_in_executor(self._executor, check, hashed, password)
+        right = await loop.run_in_executor(self._executor, self._compare_with, hashed, password)
         remembered = self._right if right else self._wrong
         remembered[mark] = None
         while len(remembered) > MOST_REMEMBERED:
