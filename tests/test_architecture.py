@@ -143,6 +143,9 @@ ROOMS = {
     "demo.nvml": Room(("samples", "clock", "demo.*", "nvml.driver")),
     "plans": Room(("*",), ("*",)),
     "connection": Room((), ("uvicorn",)),
+    "websecurity": Room(("samples", "catalogue", "config.*", "requests", "websecurity.*")),
+    "websecurity.webconfig": Room(("config.*",), ("pydantic",)),
+    "websecurity.passwords": Room((), ("bcrypt",)),
     "serve": Room(
         (
             "web",
@@ -154,6 +157,7 @@ ROOMS = {
             "samples",
             "training.*",
             "unixsocket",
+            "websecurity",
         ),
         ("uvicorn",),
         lazily=("app", "formats.otlp"),
