@@ -14,10 +14,11 @@ from pathlib import Path
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
-from dashboards import cost, exporter, fabric, inference_sla
+from dashboards import cost, exporter, fabric, inference_sla, node
 
 FOLDER = Path(__file__).parent
 BUILDERS: tuple[Callable[[], Dashboard], ...] = (
+    node.build,
     inference_sla.build,
     fabric.build,
     cost.build,

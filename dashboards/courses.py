@@ -18,6 +18,7 @@ from dashboards.style import (
     BLUE,
     GREY,
     PALETTE,
+    PURPLE,
     coloured,
     mappings_of,
     painted,
@@ -148,6 +149,10 @@ def heatmap(
         .cell_values(heatmaps.CellValues().unit("short" if buckets else unit))
         .unit(unit)
         .show_legend()
+        .exemplars_color(PURPLE)
+        .hide_from(
+            looks.HideSeriesConfig().legend(legend=False).tooltip(tooltip=False).viz(viz=False)
+        )
         .with_target(asked.format(PromQueryFormat.HEATMAP) if buckets else asked),
         width,
         height,

@@ -3,7 +3,7 @@
 A panel function gives a panel of Grafana's schema without a place; `board` places panels.
 """
 
-from dashboards.boards import BOARDS, Row, board, mark
+from dashboards.boards import ABOUT_ONE, BOARDS, Row, board, mark, towards
 from dashboards.courses import heatmap, timeline, timeseries
 from dashboards.numbers import bargauge, gauge, stat, text
 from dashboards.queries import SCOPES, Query, expand
@@ -21,10 +21,11 @@ from dashboards.style import (
     WARNING,
     YELLOW,
 )
-from dashboards.tables import Column, alerts_table, table
+from dashboards.tables import Column, alerts_table, matrix, table
 from dashboards.variables import choice, cluster, datasource, model, node, run, server
 
 __all__ = [
+    "ABOUT_ONE",
     "BAD",
     "BLUE",
     "BOARDS",
@@ -52,6 +53,7 @@ __all__ = [
     "gauge",
     "heatmap",
     "mark",
+    "matrix",
     "model",
     "node",
     "run",
@@ -61,4 +63,5 @@ __all__ = [
     "text",
     "timeline",
     "timeseries",
+    "towards",
 ]
