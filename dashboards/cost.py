@@ -474,7 +474,8 @@ def _tenants() -> Row:
                     ),
                     Column(
                         "spent",
-                        "sum by (namespace) (increase(cost_tenant_dollars_total{<node>}[$__range]))",
+                        "sum by (namespace)"
+                        " (increase(cost_tenant_dollars_total{<node>}[$__range]))",
                         "currencyUSD",
                         decimals=2,
                     ),
@@ -487,7 +488,8 @@ def _tenants() -> Row:
                     Column(
                         "unused",
                         "sum by (namespace)"
-                        " (increase(cost_tenant_unused_gpu_seconds_total{<node>}[$__range])) / 3600",
+                        " (increase(cost_tenant_unused_gpu_seconds_total"
+                        "{<node>}[$__range])) / 3600",
                         decimals=2,
                     ),
                 ],
