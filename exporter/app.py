@@ -347,9 +347,11 @@ class App:
                 "loaded": self._loaded_at,
             },
         }
-        return status_room.document(
+        document = status_room.document(
             self.view(), about, self.notices(detailed=detailed), detailed=detailed
         )
+        story = self._estate.story.tell()
+        return document if story is None else {**document, "story": story}
 
     def notices(self, *, detailed: bool) -> Mapping[str, Any]:
         """Return what the cloud has announced; nothing where nobody asks it (any more)."""

@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from exporter.clock import Clock, SystemClock
 from exporter.demo.collectives import Dumps
@@ -30,12 +30,13 @@ from exporter.demo.engines import (
     llamacpp_page,
     vllm_page,
 )
+from exporter.demo.faults import Faults
 from exporter.demo.kernel import KernelFiles
 from exporter.demo.metadata import MetadataServer, announced
 from exporter.demo.node import SERVING, Node
 from exporter.demo.nvml import DemoNvml
 from exporter.demo.sysfs import SysfsTree
-from exporter.demo.training import SCENARIOS, Faults
+from exporter.demo.training import SCENARIOS
 from exporter.demo.trainlog import Teller
 
 __all__ = ["PROMISE", "SCENARIOS", "TRAINING_LOG", "Demo", "DemoServer", "Faults"]
@@ -145,6 +146,15 @@ class Demo:
         """Let the node have other faults, the training job from its next step on."""
         with self._lock:
             self._node.inject(faults)
+
+    def story(self) -> Mapping[str, Any] | None:
+        """Return which chapter is on, as JSON values; None where nothing is on a timetable."""
+        with self._lock:
+            return self._node.story.document(self._node.now)
+
+    def boot(self) -> str:
+        """Return what names this run of the machine."""
+        return f"demo-{self._node.born:.0f}-{self._node.boots}"
 
     def gpu_driver(self) -> DemoNvml:
         """Return NVIDIA's library as this node has it, for one source."""
