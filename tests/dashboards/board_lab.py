@@ -1,9 +1,8 @@
 """The demo's node, scraped by a real Prometheus with the shipped rules, through a timetable.
 
-The node begins as the default scenario has it, and faults come and go by the timetable. Prometheus
-scrapes each second, so that a rate needs four; rules run fifteen times as fast as in
-`tests.alerts.test_end_to_end`. Panels have the windows that they ship with. `cluster` is no label
-here: nobody has to have one.
+The node begins as the default scenario has it, and faults come and go by the timetable. Rules run
+fifteen times as fast, as in `tests.alerts.test_end_to_end`; panels have the windows that they ship
+with. `cluster` is no label here: nobody has to have one.
 """
 
 from __future__ import annotations
@@ -21,11 +20,14 @@ from typing import NamedTuple
 
 import yaml
 
-from dashboards.grafana import Choice, Dashboard, Prometheus, Series, Span, Target
+from dashboards.grafana import Choice, Dashboard, Prometheus, QueryError, Series, Span, Target
 from tests.alerts.cases import ALERTS, TOPICS
 from tests.alerts.test_end_to_end import Node, faster_rules, until
 from tests.test_daemon import free_port, ready
 
+SCRAPE = 5.0
+"""Seconds between two scrapes, as the boards are told. There are more of them, for the rules."""
+LAST = 30.0
 BOARDS = Path(__file__).parents[2] / "dashboards"
 
 
@@ -52,7 +54,7 @@ class BoardLab:
 
     def span(self) -> Span:
         """Return the time since Prometheus began."""
-        return Span(self.began, max(self.ends.values(), default=time.time()), scrape=1.0)
+        return Span(self.began, max(self.ends.values(), default=time.time()), scrape=SCRAPE)
 
     def choices(self, board: str) -> dict[str, Choice]:
         """Return what the board's variables are."""
@@ -67,26 +69,27 @@ class BoardLab:
         return [*found.targets(self.choices(board)), *found.annotations()]
 
     def ask(self, board: str, target: Target) -> list[Series]:
-        """Return what a query brings, at the end or over the whole time."""
-        return target.ask(self.prometheus, self.choices(board), self.span())
+        """Return what a query brings: over the whole time, or at the end of each phase."""
+        if not target.instant:
+            return target.ask(self.prometheus, self.choices(board), self.span())
+        sent = target.sent(self.choices(board), self.span())
+        return [one for end in self.ends.values() for one in self.prometheus.at(sent, end)]
 
     def shown(self, board: str, panel: str, phase: str, ref: str = "A", **labels: str) -> float:
-        """Return what a panel showed at the end of a phase: the sum of the series with the labels.
+        """Return what a panel showed in the last half minute of a phase, on average.
 
-        Not a number where it showed nothing.
+        That is the sum of the series with the labels; not a number where it showed nothing.
         """
-        target = next(
-            one
-            for one in self.targets(board)
-            if one.panel == panel and one.ref == ref and set(one.scoped) <= {*one.scoped}
-        )
+        target = next(one for one in self.targets(board) if one.panel == panel and one.ref == ref)
+        end = self.ends[phase]
+        span = self.span()._replace(start=end - LAST, end=end)
         sent = target.sent(self.choices(board), self.span())
-        values = [
-            points[-1][1]
-            for found, points in self.prometheus.at(sent, self.ends[phase])
-            if labels.items() <= found.items()
-        ]
-        return math.fsum(values) if values else math.nan
+        moments: dict[float, float] = {}
+        for found, points in self.prometheus.over(sent, span, span.interval()):
+            if labels.items() <= found.items():
+                for at, value in points:
+                    moments[at] = moments.get(at, 0.0) + value
+        return math.fsum(moments.values()) / len(moments) if moments else math.nan
 
 
 def write_files(folder: Path, daemon: int, own: int) -> None:
@@ -96,7 +99,7 @@ def write_files(folder: Path, daemon: int, own: int) -> None:
         (folder / f"{topic}.rules.yaml").write_text(faster_rules(text), "utf-8")
     node = {"targets": [f"127.0.0.1:{daemon}"], "labels": {"instance": "node-1"}}
     prometheus = {
-        "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "2s"},
+        "global": {"scrape_interval": "2s", "scrape_timeout": "2s", "evaluation_interval": "2s"},
         "rule_files": ["*.rules.yaml"],
         "scrape_configs": [
             {"job_name": "flopwatch", "static_configs": [node]},
@@ -146,5 +149,5 @@ def running_lab(
 def _scraped(lab: BoardLab) -> bool:
     try:
         return bool(lab.prometheus.at('up{job="flopwatch"} == 1', time.time()))
-    except OSError:
+    except (OSError, QueryError):  # it is starting
         return False
