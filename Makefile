@@ -51,6 +51,10 @@ docs: $(VENV)/.run ## write docs/METRICS.md from the catalogue
 dashboards: $(VENV)/.dev ## write the Grafana boards anew; ARGS=--check tells what differs
 	$(BIN)/python -m dashboards.build $(ARGS)
 
+.PHONY: manifests
+manifests: $(VENV)/.run ## write the operator's rules from alerts/ (RUNBOOKS=https://... for links)
+	$(BIN)/python -m deploy.build $(if $(RUNBOOKS),--runbooks '$(RUNBOOKS)')
+
 clean: ## remove what make, pip and the tests have made, .venv included
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

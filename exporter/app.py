@@ -86,6 +86,7 @@ class App:
         self._beat = self._clock.monotonic()
         self._born = self._beat
         self._settled = False
+        self._others: tuple[Callable[[], Iterable[Sample]], ...] = ()
         self.settings = Settings()
         self.board = Board()
         self._estate = Estate(self._clock, self.board)
@@ -324,7 +325,13 @@ class App:
         """Note that the page was served."""
         self._scrapes += 1
 
+    def tell_also(self, samples: Callable[[], Iterable[Sample]]) -> None:
+        """Have others tell of themselves beside the daemon's own samples."""
+        self._others = (*self._others, samples)
+
     def _own(self) -> Iterable[Sample]:
+        for samples in self._others:
+            yield from samples()
         yield c.FLOPWATCH_BUILD_INFO(1, __version__, platform.python_version())
         yield c.FLOPWATCH_SCRAPES_TOTAL(self._scrapes)
         yield c.FLOPWATCH_RENDER_SECONDS_TOTAL(self.exposition.render_seconds)
@@ -354,9 +361,11 @@ class App:
                 "loaded": self._loaded_at,
             },
         }
-        return status_room.document(
+        document = status_room.document(
             self.view(), about, self.notices(detailed=detailed), detailed=detailed
         )
+        story = self._estate.story.tell()
+        return document if story is None else {**document, "story": story}
 
     def notices(self, *, detailed: bool) -> Mapping[str, Any]:
         """Return what the cloud has announced; nothing where nobody asks it (any more)."""

@@ -106,6 +106,10 @@ ROOMS = {
     "sources.placement": Room((*SOURCE, "discovery.*")),
     # Where inference servers are looked for: finders know neither sources nor plans.
     "discovery": Room(("samples", "clock", "formats.*", "discovery.*")),
+    # Whose a process is, and whose a GPU.
+    "attribution": Room(("samples", "clock", "formats.*", "discovery.machine", "attribution.*")),
+    "sources.jobs": Room((*SOURCE, "discovery.machine", "attribution.*")),
+    "sources.slurm": Room((*SOURCE, "attribution.*")),
     "formats.pushes": Room(("samples", "training.*", "formats.nccl_settings")),
     "formats.filesd": Room(("samples",), ("yaml",)),
     "formats.trainlog": Room(("samples", "formats.trainlog.*", "training.records")),
@@ -139,6 +143,9 @@ ROOMS = {
     "demo.nvml": Room(("samples", "clock", "demo.*", "nvml.driver")),
     "plans": Room(("*",), ("*",)),
     "connection": Room((), ("uvicorn",)),
+    "websecurity": Room(("samples", "catalogue", "config.*", "requests", "websecurity.*")),
+    "websecurity.webconfig": Room(("config.*",), ("pydantic",)),
+    "websecurity.passwords": Room((), ("bcrypt",)),
     "serve": Room(
         (
             "web",
@@ -150,6 +157,7 @@ ROOMS = {
             "samples",
             "training.*",
             "unixsocket",
+            "websecurity",
         ),
         ("uvicorn",),
         lazily=("app", "formats.otlp"),

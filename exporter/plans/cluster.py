@@ -13,6 +13,7 @@ from exporter.kubelet import Kubelet, PodResources
 from exporter.nvml.inventory import device_files
 from exporter.plans.estate import Estate, Plan
 from exporter.plans.gpus import reads_gpus
+from exporter.plans.jobs import jobs_plans, slurm_plans
 from exporter.runner import Schedule
 from exporter.sources.kubernetes import NAME, KubernetesSource
 
@@ -23,6 +24,8 @@ _BEAT = 2.0
 def cluster_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
     """Yield what tells to whom GPUs were given. One line for each kind of owner."""
     yield from _kubernetes_plans(settings, estate)
+    yield from jobs_plans(settings, estate)
+    yield from slurm_plans(settings, estate)
 
 
 def _kubernetes_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
