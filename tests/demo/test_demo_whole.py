@@ -189,3 +189,15 @@ def test_the_demo_takes_the_users_objectives_where_there_are_any(
 def test_the_demo_writes_no_state_whatever_is_configured() -> None:
     plans = planned("state_directory: /nonexistent/state")
     assert "state" not in {one.name for one in plans}
+
+
+def test_gpus_are_told_with_their_pods_and_tenants_pay_for_them(shown: Shown) -> None:
+    """Four serve and four train; each tenant has half of the node, and pays all of it."""
+    pods = shown.values(c.GPU_ALLOCATION_INFO, "gpu", "namespace", "pod")
+    assert {labels[:2] for labels in pods} == {
+        (str(gpu), "serving" if gpu < 4 else "training") for gpu in range(8)
+    }
+    assert shown.values(c.COST_ALLOCATED_GPUS, "namespace") == {("serving",): 4, ("training",): 4}
+    dollars = shown.values(c.COST_TENANT_DOLLARS_TOTAL, "namespace")
+    assert dollars["serving",] == pytest.approx(dollars["training",], rel=0.1)
+    assert dollars["serving",] > 0
