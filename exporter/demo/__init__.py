@@ -32,10 +32,10 @@ from exporter.demo.engines import (
 )
 from exporter.demo.faults import Faults
 from exporter.demo.kernel import KernelFiles
+from exporter.demo.kubelet import DemoKubelet
 from exporter.demo.metadata import MetadataServer, announced
 from exporter.demo.node import SERVING, Node
 from exporter.demo.nvml import DemoNvml
-from exporter.demo.pods import DemoKubelet
 from exporter.demo.sysfs import SysfsTree
 from exporter.demo.training import SCENARIOS
 from exporter.demo.trainlog import Teller

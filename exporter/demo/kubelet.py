@@ -1,36 +1,42 @@
-"""The made-up node's kubelet: which pods have its GPUs."""
+"""The made-up node's kubelet: which of its pods has which GPUs."""
 
 from __future__ import annotations
 
-import re
+from collections import Counter
 
-from exporter.demo.node import SERVING, Node
+from exporter.demo.node import Node
+from exporter.demo.pods import pods_of
 from exporter.formats.podresources import Container, Device
 from exporter.kubelet import Answer
 
 RESOURCE = "nvidia.com/gpu"
+SHARED = "nvidia.com/gpu.shared"
+"""What a GPU that pods take turns on is called by NVIDIA's plugin."""
 
 
 class DemoKubelet:
-    """Says that the servers' GPUs are one pod's, and those of the training job another one's."""
+    """Hands out GPUs, and those that several pods have in as many replicas."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
 
     def ask(self) -> Answer:
         """Return what a kubelet would say now."""
-        uuids = [gpu.uuid for gpu in self._node.gpus.all]
-        training = [uuids[at] for at in self._node.job.scenario.gpus]
-        run = re.sub(r"[^a-z0-9]+", "-", self._node.job.stage.run.lower()).strip("-")
-        pods = [_pod("training", f"{run}-worker-0", "trainer", training)]
-        if self._node.serves:
-            pods.append(_pod("serving", "llama-70b-0", "vllm", uuids[:SERVING]))
-        return Answer(tuple(pods), _devices(uuids))
+        pods = pods_of(self._node)
+        takers = Counter(gpu for pod in pods for gpu in pod.gpus)
+        replicas = {
+            gpu.index: self._replicas(gpu.uuid, takers[gpu.index]) for gpu in self._node.gpus.all
+        }
+        left = {gpu: list(some) for gpu, some in replicas.items()}
+        held = tuple(
+            Container(
+                pod.namespace, pod.name, pod.container, tuple(left[gpu].pop(0) for gpu in pod.gpus)
+            )
+            for pod in pods
+        )
+        return Answer(held, tuple(one for some in replicas.values() for one in some))
 
-
-def _pod(namespace: str, name: str, container: str, uuids: list[str]) -> Container:
-    return Container(namespace, name, container, _devices(uuids))
-
-
-def _devices(uuids: list[str]) -> tuple[Device, ...]:
-    return tuple(Device(RESOURCE, uuid) for uuid in uuids)
+    def _replicas(self, uuid: str, takers: int) -> tuple[Device, ...]:
+        if takers < 2:
+            return (Device(RESOURCE, uuid),)
+        return tuple(Device(SHARED, f"{uuid}::{n}") for n in range(takers))
