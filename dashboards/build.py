@@ -14,10 +14,18 @@ from pathlib import Path
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
-from dashboards import exporter
+from dashboards import cost, exporter, fabric, fleet, inference_sla, node, training
 
 FOLDER = Path(__file__).parent
-BUILDERS: tuple[Callable[[], Dashboard], ...] = (exporter.build,)
+BUILDERS: tuple[Callable[[], Dashboard], ...] = (
+    fleet.build,
+    node.build,
+    training.build,
+    inference_sla.build,
+    fabric.build,
+    cost.build,
+    exporter.build,
+)
 
 
 def rendered() -> dict[str, str]:

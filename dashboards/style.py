@@ -12,7 +12,12 @@ from grafana_foundation_sdk.models import dashboard as models
 # Okabe and Ito's colours: told apart with any kind of colour vision, on white and on black.
 BLUE, ORANGE, GREEN, PURPLE = "#0072B2", "#E69F00", "#009E73", "#CC79A7"
 SKY, VERMILION, YELLOW, GREY = "#56B4E9", "#D55E00", "#B5A900", "#8E8E8E"
-PALETTE = (BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION, YELLOW, GREY)
+# More of them, from Paul Tol's schemes, for bands that lie on each other.
+TEAL, WINE, FOREST, MAGENTA, SAND, SILVER = (
+    "#44AA99", "#882255", "#117733", "#AA4499", "#DDCC77", "#BBBBBB",
+)  # fmt: skip
+PALETTE = (BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION, YELLOW, GREY, TEAL, WINE)
+COLORS = (*PALETTE, FOREST, MAGENTA, SAND, SILVER)
 FINE, WARNING, BAD = BLUE, ORANGE, VERMILION
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
@@ -27,6 +27,27 @@ class KubernetesSettings(Detected):
     deadline: Duration = Field(default="3s", ge=0.05, le=60)  # type: ignore[assignment]
     keep: Duration = Field(default="5m", ge=0, le=86400)  # type: ignore[assignment]
     directory: AbsolutePath = "/var/lib/kubelet/pod-resources"
-    resources: Resources = ("nvidia.com/*", "*.nvidia.com/*", "*.nvidia.com")
+    resources: Resources = ("nvidia.com/*gpu*", "nvidia.com/mig-*", "gpu.nvidia.com")
     indexed_resources: Resources = ()
     labels_on_gpu_series: bool = False
+
+
+class JobsSettings(Detected):
+    """Whose the processes on GPUs are, by their cgroups.
+
+    `plain`: also those of no pod, container or job. `user`: what is shown of a process's user.
+    """
+
+    interval: Duration = Field(default="1s", ge=0.1, le=3600)  # type: ignore[assignment]
+    plain: bool = False
+    user: Literal["none", "uid", "name"] = "none"
+
+
+class SlurmSettings(Detected):
+    """Which job of Slurm has which GPU, by the directory of its prolog and by processes.
+
+    `check_jobs`: a job in the directory must live.
+    """
+
+    job_mapping_directory: AbsolutePath | None = None
+    check_jobs: bool = True

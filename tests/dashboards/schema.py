@@ -29,6 +29,7 @@ ANNOTATION_KEYS = {"titleFormat", "textFormat", "tagKeys", "useValueForTime"}
 TRANSFORMATIONS = {
     "merge": set(),
     "filterFieldsByName": {"include"},
+    "groupingToMatrix": {"columnField", "rowField", "valueField"},
     "organize": {"excludeByName", "indexByName", "renameByName"},
 }
 FIELD_KEYS = {"unit": str, "decimals": int, "displayName": str, "min": float, "max": float}
