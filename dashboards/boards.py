@@ -15,14 +15,16 @@ from dashboards.style import BAD
 WIDTH = 24
 
 BOARDS = {
+    "flopwatch-fleet": "Fleet",
     "flopwatch-node": "Node",
+    "flopwatch-training": "Training",
     "flopwatch-inference-sla": "Inference SLA",
     "flopwatch-fabric": "Fabric",
     "flopwatch-cost": "Cost",
     "flopwatch-exporter": "Exporter health",
 }
 # Boards about one thing: they are not told "all of them", for then they would show nothing.
-ABOUT_ONE = {"flopwatch-node": {"instance"}}
+ABOUT_ONE = {"flopwatch-node": {"instance"}, "flopwatch-training": {"run"}}
 
 
 class Row(NamedTuple):
@@ -105,7 +107,7 @@ def _link(uid: str, chosen: Iterable[models.VariableModel]) -> builders.Dashboar
 def towards(uid: str, variable: str) -> str:
     """Return the address of a board with the value of a table's cell chosen there."""
     here = "${datasource:queryparam}&${cluster:queryparam}&${__url_time_range}"
-    return f"/d/{uid}?var-{variable}=${{__value.raw}}&{here}"
+    return f"/d/{uid}?var-{variable}=${{__value.raw:percentencode}}&{here}"
 
 
 def _placed(rows: Iterable[Row]) -> list[models.Panel | models.RowPanel]:

@@ -14,11 +14,13 @@ from pathlib import Path
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
-from dashboards import cost, exporter, fabric, inference_sla, node
+from dashboards import cost, exporter, fabric, fleet, inference_sla, node, training
 
 FOLDER = Path(__file__).parent
 BUILDERS: tuple[Callable[[], Dashboard], ...] = (
+    fleet.build,
     node.build,
+    training.build,
     inference_sla.build,
     fabric.build,
     cost.build,

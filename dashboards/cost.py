@@ -488,8 +488,8 @@ def _tenants() -> Row:
                     Column(
                         "unused",
                         "sum by (namespace)"
-                        " (increase(cost_tenant_unused_gpu_seconds_total"
-                        "{<node>}[$__range])) / 3600",
+                        " (increase(cost_tenant_unused_gpu_seconds_total{<node>}[$__range])) /"
+                        " 3600",
                         decimals=2,
                     ),
                 ],

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from dashboards.build import BUILDERS, drift, rendered
-from dashboards.parts import ABOUT_ONE, BOARDS, PALETTE
+from dashboards.parts import ABOUT_ONE, BOARDS, COLORS
 from exporter import catalogue as c
 from tests.dashboards.queries import FOLDER, ROOT, asked, board, flaws, names, selectors, series
 from tests.dashboards.schema import flaws as schema_flaws
@@ -210,6 +210,21 @@ def _units(panel: dict[str, Any]) -> bool:
 
 
 @BOARD
+def test_lines_have_names(name: str) -> None:
+    """A legend is words, with the labels that tell series apart; not the text of the query."""
+    for panel in panels(board(name)):
+        if panel["type"] in {"timeseries", "state-timeline", "heatmap", "bargauge"}:
+            for target in panel["targets"]:
+                assert target["legendFormat"] not in {"", "__auto"}, (panel["title"], target)
+
+
+@BOARD
+def test_each_board_tells_the_state_of_alerts(name: str) -> None:
+    """Alerts are shown where one looks: those of the board's own things."""
+    assert any("ALERTS" in expr for _, expr in asked(name))
+
+
+@BOARD
 def test_states_are_told_in_words_too(name: str) -> None:
     """Whoever does not see the colour reads the state."""
     for panel in panels(board(name)):
@@ -233,7 +248,7 @@ def _colors(value: object) -> set[str]:
 @BOARD
 def test_colours_can_be_told_apart_by_everyone(name: str) -> None:
     """Colours are those of the palette; no scale runs from red to green."""
-    allowed = {*PALETTE, "#44AA99", "#882255", "text", "transparent"}
+    allowed = {*COLORS, "text", "transparent"}
     used = _colors(board(name))
     assert {color for color in used if not color.startswith("mode:")} <= allowed
     assert not {mode for mode in used if "palette" in mode or "Gr" in mode}
