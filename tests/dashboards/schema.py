@@ -33,7 +33,8 @@ TRANSFORMATIONS = {
     "groupingToMatrix": {"columnField", "rowField", "valueField"},
     "organize": {"excludeByName", "indexByName", "renameByName"},
 }
-FIELD_KEYS = {"unit": str, "decimals": int, "displayName": str, "min": float, "max": float}
+FIELD_KEYS = {"unit": str, "decimals": int, "displayName": str, "min": float, "max": float,
+    "noValue": str}  # fmt: skip
 
 
 def plain(value: object) -> Any:
