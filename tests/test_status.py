@@ -63,9 +63,17 @@ def test_document_is_headed_by_the_daemon() -> None:
         "detailed": False,
         "spot": NOTICES,
         "sources": [],
+        "gpus": [],
+        "runs": [],
+        "promises": [],
         "servers": [],
         "diagnoses": [],
-    }
+        "fabric": {
+            "ports": [], "missing": [], "rails": [], "nccl": [],
+            "topology": {"gpus": [], "nearest": [], "faults": []},
+        },
+        "cost": {"dollars": {}, "prices": [], "tenants": []},
+    }  # fmt: skip
 
 
 def test_source_row_tells_state_and_health() -> None:
@@ -208,6 +216,8 @@ def test_server_row_has_models_with_their_figures() -> None:
                 {"model_name": "qwen3", "model_version": "v2", "active_requests": 1},
             ],
             "unresolved": [],
+            "gpus": [],
+            "probes": {},
         }
     ]
 
@@ -257,6 +267,8 @@ def test_failing_server_keeps_its_row() -> None:
             "version": "",
             "models": [],
             "unresolved": [],
+            "gpus": [],
+            "probes": {},
         }
     ]
 

@@ -191,6 +191,7 @@ class Settings(Section):
     ] = ()
     state_directory: AbsolutePath | None = None
     state_interval: Duration = Field(default="60s", ge=1, le=3600)  # type: ignore[assignment]
+    history: bool = True
     push: PushSettings = PushSettings()
     sources: SourcesSettings = SourcesSettings()
     notify: NotifySettings = NotifySettings()

@@ -20,6 +20,7 @@ from exporter.discovery import (
     Register,
 )
 from exporter.engines import Engine, load_engines
+from exporter.history import History
 from exporter.notices import NoticeBoard
 from exporter.reference.xids import load as load_xids
 from exporter.runner import Schedule
@@ -83,7 +84,8 @@ class Estate:
     off; `recalled` is set once what a former daemon has left is among them. `mappings` are those of
     the engines. `found` holds the inference servers that discovery has found, `training` what
     readers tell of training runs, and `reception` what became of what jobs push. `notices` is what
-    the cloud has announced for this machine. `ending` is set when the daemon ends. `gpus` tells
+    the cloud has announced for this machine, `history` the last hour of what the status page draws.
+    `ending` is set when the daemon ends. `gpus` tells
     whether the machine has a GPU driver, or a GPU. `life` names
     this run of the daemon: what is remembered from it goes on without a gap.
     """
@@ -97,6 +99,7 @@ class Estate:
     training: TrainingLedger = field(default_factory=TrainingLedger)
     reception: Reception = field(default_factory=Reception)
     notices: NoticeBoard = field(default_factory=NoticeBoard)
+    history: History = field(default_factory=History)
     recalled: threading.Event = field(default_factory=threading.Event)
     ending: threading.Event = field(default_factory=threading.Event)
     gpus: bool = False
