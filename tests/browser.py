@@ -26,6 +26,9 @@ def chromium(tool: Callable[[str], str]) -> Iterator[Browser]:
         browser.close()
 
 
+MOMENT = 1_796_000_000
+"""When virtual time stands still, in Unix seconds."""
+
 COUNTS = """
   window.pending = 0;
   const ask = window.fetch;
@@ -91,7 +94,8 @@ def opened(
     page.on("console", lambda one: log.console.append(f"{one.type}: {one.text}"))
     page.on("pageerror", lambda error: log.console.append(f"error: {error}"))
     if virtual:
-        page.clock.install()
+        page.clock.install(time=MOMENT)
+        page.clock.pause_at(MOMENT + 1)
         page.add_init_script(COUNTS)
     if script:
         page.add_init_script(script)
