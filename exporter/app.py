@@ -349,8 +349,9 @@ class App:
             },
         }
         return status_room.document(
-            self.view(), about, self.notices(detailed=detailed), detailed=detailed
-        )
+            self.view(), about, self.notices(detailed=detailed), self._estate.watch,
+            status_room.Moment(self._clock.monotonic(), self._clock.time()), detailed=detailed,
+        )  # fmt: skip
 
     def history(self, since: int | None) -> Mapping[str, Any]:
         """Return the last hour of the status page's series, or what came after a point of it."""

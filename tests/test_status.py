@@ -21,7 +21,8 @@ from exporter.samples import (
     State,
     View,
 )
-from exporter.status import document, summary
+from exporter.status import Moment, document, summary
+from exporter.status.conditions import CONDITIONS, Watch
 
 NOTICES = {"provider": None, "notices": []}
 ABOUT: Mapping[str, Any] = {"version": "1.2.3", "ready": True}
@@ -44,7 +45,8 @@ def source(name: str, group: str, state: State = "up", *samples: Sample, **more:
 
 def told(*sources: SourceView, detailed: bool = True) -> dict[str, Any]:
     """Return the document of these sources, after a trip through strict JSON."""
-    said = document(View(sources, token=()), ABOUT, NOTICES, detailed=detailed)
+    view = View(sources, token=())
+    said = document(view, ABOUT, NOTICES, Watch(), Moment(100.0, 1.8e9), detailed=detailed)
     read: dict[str, Any] = json.loads(json.dumps(said, allow_nan=False))
     return read
 
@@ -62,6 +64,7 @@ def test_document_is_headed_by_the_daemon() -> None:
         "flopwatch": {"version": "1.2.3", "ready": True},
         "detailed": False,
         "spot": NOTICES,
+        "conditions": {"watched": len({one.alert for one in CONDITIONS}), "holding": []},
         "sources": [],
         "gpus": [],
         "runs": [],

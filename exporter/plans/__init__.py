@@ -133,7 +133,9 @@ def _state_plan(settings: Settings, directory: Path, estate: Estate) -> Plan:
 def _history_plan(estate: Estate) -> Plan:
     return Plan(
         HistorySink.name, c.EXPORTER, Schedule(INTERVAL, _HISTORY_DEADLINE, after=_AFTER_ALL), "",
-        lambda: HistorySink(estate.history, estate.board.view, estate.clock),
+        lambda: HistorySink(
+            estate.history, estate.board.view, estate.clock, also=estate.watch.note,
+        ),
     )  # fmt: skip
 
 

@@ -25,6 +25,7 @@ from exporter.notices import NoticeBoard
 from exporter.reference.xids import load as load_xids
 from exporter.runner import Schedule
 from exporter.samples import Source
+from exporter.status.conditions import Watch
 from exporter.training import TrainingLedger
 from exporter.training.reception import Reception
 from exporter.xids import XidLedger
@@ -84,8 +85,8 @@ class Estate:
     off; `recalled` is set once what a former daemon has left is among them. `mappings` are those of
     the engines. `found` holds the inference servers that discovery has found, `training` what
     readers tell of training runs, and `reception` what became of what jobs push. `notices` is what
-    the cloud has announced for this machine, `history` the last hour of what the status page draws.
-    `ending` is set when the daemon ends. `gpus` tells
+    the cloud has announced for this machine, `history` the last hour of what the status page draws,
+    and `watch` since when conditions hold. `ending` is set when the daemon ends. `gpus` tells
     whether the machine has a GPU driver, or a GPU. `life` names
     this run of the daemon: what is remembered from it goes on without a gap.
     """
@@ -100,6 +101,7 @@ class Estate:
     reception: Reception = field(default_factory=Reception)
     notices: NoticeBoard = field(default_factory=NoticeBoard)
     history: History = field(default_factory=History)
+    watch: Watch = field(default_factory=Watch)
     recalled: threading.Event = field(default_factory=threading.Event)
     ending: threading.Event = field(default_factory=threading.Event)
     gpus: bool = False

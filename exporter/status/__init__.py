@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from exporter import catalogue as c
 from exporter.samples import Metric, SourceView, View, series_of
+from exporter.status.conditions import Watch, conditions
 from exporter.status.fabric import fabric
 from exporter.status.facts import Facts
 from exporter.status.gpus import gpu_rows
@@ -21,18 +22,33 @@ from exporter.status.runs import run_rows
 from exporter.status.servers import server_rows
 
 
+class Moment(NamedTuple):
+    """When a document is made: monotonic seconds for ages, Unix seconds for dates."""
+
+    monotonic: float
+    wall: float
+
+
 def document(
-    view: View, about: Mapping[str, Any], notices: Mapping[str, Any], *, detailed: bool
+    view: View,
+    about: Mapping[str, Any],
+    notices: Mapping[str, Any],
+    watch: Watch,
+    moment: Moment,
+    *,
+    detailed: bool,
 ) -> dict[str, Any]:
     """Return the status of everything in `view`, headed by `about` (the daemon itself).
 
-    `notices` is what the cloud has announced for the machine.
+    `notices` is what the cloud has announced for the machine; `watch` knows since when conditions
+    have held.
     """
     facts = Facts(view)
     return {
         "flopwatch": dict(about),
         "detailed": detailed,
         "spot": dict(notices),
+        "conditions": conditions(facts, watch, *moment),
         "sources": [_source(source, detailed=detailed) for source in view.sources],
         "gpus": gpu_rows(facts),
         "runs": run_rows(facts),
