@@ -91,10 +91,10 @@ class Estate:
     off; `recalled` is set once what a former daemon has left is among them. `mappings` are those of
     the engines. `found` holds the inference servers that discovery has found, `training` what
     readers tell of training runs, and `reception` what became of what jobs push. `notices` is what
-    the cloud has announced for this machine. `ending` is set when the daemon ends. `boot` names this
-    run of the machine; `story` is what a made-up one goes through. `gpus` tells
-    whether the machine has a GPU driver, or a GPU. `life` names
-    this run of the daemon: what is remembered from it goes on without a gap.
+    the cloud has announced for this machine. `ending` is set when the daemon ends. `boot` names
+    this run of the machine; `story` is what a made-up one goes through. `gpus` tells whether the
+    machine has a GPU driver, or a GPU. `life` names this run of the daemon: what is remembered from
+    it goes on without a gap.
     """
 
     clock: Clock
