@@ -98,12 +98,12 @@ def _parser() -> argparse.ArgumentParser:
     run = commands.add_parser("run", help="run the daemon")
     run.set_defaults(command=_run)
     _common(run)
-    run.add_argument("--listen", metavar="ADDRESS", help="for example :9810 or 127.0.0.1:9810")
+    _serving(run)
 
     demo = commands.add_parser("demo", help="run the daemon on a made-up GPU node")
     demo.set_defaults(command=_demo)
     _common(demo)
-    demo.add_argument("--listen", metavar="ADDRESS", help="for example :9810 or 127.0.0.1:9810")
+    _serving(demo)
     demo.add_argument(
         "--scenario", metavar="NAME", default="story",
         help="what it goes through: story (faults on a timetable, told as they come), default,"
@@ -173,6 +173,14 @@ def _common(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
+def _serving(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--listen", metavar="ADDRESS", help="for example :9810 or 127.0.0.1:9810")
+    parser.add_argument(
+        "--web.config.file", dest="web_config_file", metavar="FILE",
+        help="TLS and users, in the format of Prometheus' exporters",
+    )  # fmt: skip
+
+
 def _roofline_parser(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(command=_roofline)
     parser.add_argument(
@@ -236,6 +244,9 @@ def _adjusted(options: argparse.Namespace, settings: Settings) -> Settings:
     changes: dict[str, object] = {}
     if getattr(options, "listen", None) is not None:
         changes["listen"] = setting("listen", options.listen, "--listen")
+    if getattr(options, "web_config_file", None):  # others' units pass it empty
+        web = settings.web.model_dump() | {"config_file": options.web_config_file}
+        changes["web"] = setting("web", web, "--web.config.file")
     if options.server:
         inference = settings.sources.inference
         servers = (*inference.servers, *map(_server, options.server))
@@ -328,6 +339,7 @@ def _daemon(
     from exporter.config import load
     from exporter.serve import serve
     from exporter.status import summary
+    from exporter.websecurity import check
 
     # Until `serve` takes over: an end must leave nothing behind.
     signal.signal(signal.SIGTERM, _end)
@@ -335,6 +347,7 @@ def _daemon(
     app = App(options.config, adjust=lambda settings: _adjusted(options, settings), plans=plans)
     # The port first: a second daemon must not read devices before it finds out that it is one.
     settings = _adjusted(options, load(options.config))
+    scheme = "https" if check(settings.web) else "http"
     _log_to_stderr(level or settings.log_level)
     with _bound(options, settings) as bound:
         host, port = bound.getsockname()[:2]
@@ -345,7 +358,7 @@ def _daemon(
 
         def announce() -> None:
             shown = "127.0.0.1" if host in {"::", "0.0.0.0"} else host
-            where = f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
+            where = f"{scheme}://" + (f"[{shown}]:{port}" if ":" in shown else f"{shown}:{port}")
             lines = [
                 f"flopwatch {__version__} serves {where}/metrics (to look at: {where}/status)",
                 *(f"  {line}" for line in summary(app.status(detailed=True))),
@@ -485,8 +498,10 @@ def _check(options: argparse.Namespace) -> int:
     from exporter.clock import SystemClock
     from exporter.config import ConfigError, load
     from exporter.plans import Estate, build, plan
+    from exporter.websecurity import check
 
     settings = load(options.file)
+    check(settings.web)
     try:
         here = {one.name for one in plan(settings, Estate(SystemClock()))}
         # The file may be meant for another machine than the one on which it is checked.

@@ -23,9 +23,11 @@ from exporter.requests import (
     Receive,
     Scope,
     Send,
-    came_by_socket,
     headers_of,
+    is_authenticated,
+    is_from_browser,
     is_local,
+    is_trusted,
 )
 
 PageKey = tuple[frozenset[str] | None, bool, bool]
@@ -45,7 +47,8 @@ class Services:
     `status` and `notices` (what the cloud has announced) take whether the caller may see details;
     `reload` returns the problems that kept the
     old configuration in force, and is `None` where it is not offered over HTTP; `release` lets go
-    of the drivers for so many seconds, and says which are closed; `push` answers what jobs send to
+    of the drivers for so many seconds, and says which are closed; `remote_control` tells whether
+    authenticated callers elsewhere may ask for both; `push` answers what jobs send to
     one of `PUSHES`. `reload` and `release` run in `chores` and
     `releases`, everything else in `executor`.
     """
@@ -59,6 +62,7 @@ class Services:
     notices: Callable[[bool], Mapping[str, Any]]
     reload: Callable[[], tuple[str, ...]] | None
     release: Callable[[float | None], Mapping[str, bool]]
+    remote_control: Callable[[], bool]
     scraped: Callable[[], None]
     push: Callable[[Scope, Receive], Awaitable[Answer]]
     executor: Executor
@@ -147,7 +151,7 @@ class _Front:
 
     async def _spot(self, scope: Scope) -> Answer:
         """Answer jobs, which ask each second: without FastAPI, from what is in memory."""
-        document = self._services.notices(is_local(scope) or came_by_socket(scope))
+        document = self._services.notices(is_trusted(scope))
         body = json.dumps(document, allow_nan=False, separators=(",", ":")).encode()
         guard = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
         return Answer(200, "application/json", body, guard)
@@ -263,14 +267,16 @@ def _build_api(services: Services) -> Callable[[Scope, Receive, Send], Awaitable
 
     async def status(request: Request) -> Response:
         loop = asyncio.get_running_loop()
-        local = is_local(request.scope)
-        document = await loop.run_in_executor(services.executor, services.status, local)
+        detailed = is_trusted(request.scope)
+        document = await loop.run_in_executor(services.executor, services.status, detailed)
         body = json.dumps(document, allow_nan=False, separators=(",", ":"))
         return Response(body, media_type="application/json", headers=guard)
 
     def foreign(request: Request) -> Response | None:
         # A browser names the page that sends a POST: no page on the web has a say in this.
-        if is_local(request.scope) and "origin" not in request.headers:
+        local = is_local(request.scope)
+        allowed = local or (services.remote_control() and is_authenticated(request.scope))
+        if allowed and not is_from_browser(headers_of(request.scope)):
             return None
         return JSONResponse({"error": "only from this machine"}, 403)
 

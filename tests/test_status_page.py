@@ -211,6 +211,7 @@ def served(site: Site) -> Iterator[Site]:
                 notices=lambda _: {},
                 reload=None,
                 release=lambda _: {},
+                remote_control=lambda: False,
                 scraped=lambda: None,
                 push=no_push,
                 executor=executor,

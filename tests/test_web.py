@@ -130,6 +130,7 @@ def services(pages: Pages) -> Iterator[Services]:
             notices=lambda detailed: {"detailed": detailed, "notices": []},
             reload=None,
             release=lambda _: {},
+            remote_control=lambda: False,
             scraped=pages.scraped,
             push=no_push,
             executor=executor,

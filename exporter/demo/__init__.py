@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from exporter.clock import Clock, SystemClock
+from exporter.demo.collectives import Dumps
 from exporter.demo.drivers import DemoDrivers
 from exporter.demo.engines import (
     LLAMACPP_TYPE,
@@ -31,6 +32,7 @@ from exporter.demo.engines import (
 )
 from exporter.demo.faults import Faults
 from exporter.demo.kernel import KernelFiles
+from exporter.demo.kubelet import DemoKubelet
 from exporter.demo.metadata import MetadataServer, announced
 from exporter.demo.node import SERVING, Node
 from exporter.demo.nvml import DemoNvml
@@ -74,10 +76,11 @@ class Demo:
     """The node, its files below `directory`, and its servers.
 
     `root` is what to hand to sources as the machine's root, `kernel_log` the log below it,
-    `run` is the training job's name, `TRAINING_LOG` what it prints below the root; `servers` is
-    each inference server by name; `page_servers` must be served until `close`, and so must
-    `metadata`, the service in which the cloud tells of the machine. The node has been
-    running for half a minute when this returns, so that there is something to see.
+    `run` is the training job's name, `TRAINING_LOG` what it prints below the root, `dumps` where
+    NCCL Inspector writes down its collectives; `servers` is each inference server by name;
+    `page_servers` must be served until `close`, and so must `metadata`, the service in which the
+    cloud tells of the machine. The node has been running for half a minute when this returns, so
+    that there is something to see.
 
     Raises `OSError` if `directory` cannot be written or already holds a demo, `KeyError` for a
     `scenario` that is not one of `SCENARIOS`.
@@ -105,6 +108,9 @@ class Demo:
             log = self.root / TRAINING_LOG.lstrip("/")
             log.parent.mkdir(parents=True)
             self._teller = Teller(log, SCENARIOS[scenario], self._node.born)
+            self.dumps = self.root / "var/log/nccl"
+            self.dumps.mkdir(parents=True)
+            self._collectives = Dumps(self.dumps, self._node.born)
             self.run = self._node.job.stage.run
             self._write()
             llamacpp = PageServer(self._locked(llamacpp_page), LLAMACPP_TYPE)
@@ -159,6 +165,10 @@ class Demo:
         """Return the drivers of this node's network cards, for one source."""
         return DemoDrivers(self._node, self._lock)
 
+    def kubelet(self) -> DemoKubelet:
+        """Return what says which pods have this node's GPUs."""
+        return DemoKubelet(self._node)
+
     def close(self) -> None:
         """Stop the servers and remove the files; no harm in calling it twice."""
         self._undo.close()
@@ -167,7 +177,9 @@ class Demo:
         self._tree.write(self._node)
         self._kernel.write(self._node)
         with self._lock:
-            self._teller.tell(self._node.job.take())
+            laps = self._node.job.take()
+            self._teller.tell(laps)
+        self._collectives.tell(laps)
 
     def _announced(self) -> Mapping[str, str]:
         with self._lock:

@@ -12,6 +12,7 @@ from typing import Any
 
 from exporter import catalogue as c
 from exporter.config import ConfigError, Settings
+from exporter.plans.cluster import cluster_plans
 from exporter.plans.estate import STATE_DEADLINE, Estate, Plan, Planner, Roster, remembering
 from exporter.plans.fabric import fabric_plans
 from exporter.plans.gpus import gpu_plans
@@ -74,6 +75,7 @@ def _plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
         yield serving_plan(settings, estate)
     yield from training_plans(settings, estate)
     yield from fabric_plans(settings, estate)
+    yield from cluster_plans(settings, estate)
     yield from money_plans(settings, estate)
 
 

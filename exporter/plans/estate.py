@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from exporter import catalogue as c
+from exporter.attribution.pods import PodBoard
 from exporter.board import Board
 from exporter.clock import Clock
 from exporter.config import (
@@ -91,10 +92,10 @@ class Estate:
     off; `recalled` is set once what a former daemon has left is among them. `mappings` are those of
     the engines. `found` holds the inference servers that discovery has found, `training` what
     readers tell of training runs, and `reception` what became of what jobs push. `notices` is what
-    the cloud has announced for this machine. `ending` is set when the daemon ends. `boot` names
-    this run of the machine; `story` is what a made-up one goes through. `gpus` tells whether the
-    machine has a GPU driver, or a GPU. `life` names this run of the daemon: what is remembered from
-    it goes on without a gap.
+    the cloud has announced for this machine, `pods` are the node's pods as they were seen last.
+    `ending` is set when the daemon ends. `boot` names this run of the machine; `story` is what a
+    made-up one goes through. `gpus` tells whether the machine has a GPU driver, or a GPU. `life`
+    names this run of the daemon: what is remembered from it goes on without a gap.
     """
 
     clock: Clock
@@ -106,6 +107,7 @@ class Estate:
     training: TrainingLedger = field(default_factory=TrainingLedger)
     reception: Reception = field(default_factory=Reception)
     notices: NoticeBoard = field(default_factory=NoticeBoard)
+    pods: PodBoard = field(default_factory=PodBoard)
     recalled: threading.Event = field(default_factory=threading.Event)
     ending: threading.Event = field(default_factory=threading.Event)
     boot: Callable[[], str] = this_boot
