@@ -193,6 +193,12 @@ ROOMS = {
             "sources.topology.*",
         )
     ),
+    "commands.top_parser": Room(
+        ("commands.*", "config"),
+        lazily=("clock", "top.*"),
+    ),
+    # A terminal's view of a daemon's page; only what a page tells.
+    "top": Room(("samples", "clock", "config", "fetch", "commands.pages", "top.*"), ("rich",)),
     "app": Room(
         (
             "board",
