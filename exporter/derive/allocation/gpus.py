@@ -11,7 +11,6 @@ from exporter.derive.slices import of_device, wholes
 from exporter.formats.device_ids import DeviceId
 from exporter.samples import View
 
-
 _PRESENT = (
     c.GPU_UP,
     c.GPU_UTILIZATION_RATIO,
