@@ -1,7 +1,8 @@
 """Writes what the manifests have from elsewhere in this repository: `python -m deploy.build`.
 
-Alerts become objects of the Prometheus operator, a file each, comments and all. kustomize reads no
-file outside its folder, so they are committed; a test says when they are out of date.
+Alerts become objects of the Prometheus operator, a file each, comments and all; boards become the
+list of them in dashboards/kustomization.yaml. kustomize reads no file outside its folder and knows
+no patterns, so all this is committed; a test says when it is out of date.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 ALERTS = ROOT / "alerts"
 RULES = ROOT / "deploy/kubernetes/components/rules"
+BOARDS = ROOT / "dashboards"
 NOT_RULES = {"alertmanager"}
 _RULE = """\
 # From alerts/{topic}.yaml by `make manifests`.
@@ -51,8 +53,27 @@ def kustomization() -> str:
     )
 
 
+def boards() -> str:
+    """Return the component that has a ConfigMap for each board, as Grafana's sidecar wants it."""
+    maps = "".join(
+        f"  - name: {board.stem}\n    files: [{board.name}]\n"
+        for board in sorted(BOARDS.glob("*.json"))
+    )
+    return (
+        "# A ConfigMap for each board, with the label that Grafana's sidecar looks for, by"
+        " `make manifests`.\n"
+        "apiVersion: kustomize.config.k8s.io/v1alpha1\nkind: Component\n"
+        f"configMapGenerator:\n{maps}"
+        "generatorOptions:\n"
+        "  disableNameSuffixHash: true\n"
+        '  labels: {app.kubernetes.io/name: flopwatch, grafana_dashboard: "1"}\n'
+        "  annotations: {grafana_folder: flopwatch}\n"
+    )
+
+
 def files(runbooks: str = "runbooks") -> Iterator[tuple[Path, str]]:
     """Yield what is written, by path."""
+    yield BOARDS / "kustomization.yaml", boards()
     yield RULES / "kustomization.yaml", kustomization()
     for topic in topics():
         yield RULES / f"{topic}.yaml", rule(topic, runbooks)

@@ -178,6 +178,20 @@ def test_the_rules_are_those_of_the_alerts() -> None:
     }
 
 
+def test_boards_fit_into_their_maps() -> None:
+    """Each board has a ConfigMap with the sidecar's label, below the limit of one."""
+    maps = {
+        name: text
+        for found in of_kind(render("base", "components/dashboards"), "ConfigMap")
+        if found["metadata"]["labels"].get("grafana_dashboard") == "1"
+        for name, text in found["data"].items()
+    }
+    boards = {path.name: path.read_text("utf-8") for path in build.BOARDS.glob("*.json")}
+    assert boards
+    assert maps == boards
+    assert max(len(text.encode()) for text in maps.values()) < 1_000_000
+
+
 def test_runbooks_get_an_address() -> None:
     """Runbooks are linked to where the operator has put them."""
     (made,) = parse(build.rule("gpu", "https://wiki.example.com/flopwatch/"))
