@@ -107,7 +107,7 @@ def _link(uid: str, chosen: Iterable[models.VariableModel]) -> builders.Dashboar
 def towards(uid: str, variable: str) -> str:
     """Return the address of a board with the value of a table's cell chosen there."""
     here = "${datasource:queryparam}&${cluster:queryparam}&${__url_time_range}"
-    return f"/d/{uid}?var-{variable}=${{__value.raw}}&{here}"
+    return f"/d/{uid}?var-{variable}=${{__value.raw:percentencode}}&{here}"
 
 
 def _placed(rows: Iterable[Row]) -> list[models.Panel | models.RowPanel]:

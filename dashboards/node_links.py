@@ -234,6 +234,33 @@ def _errors() -> Row:
                 descending=False,
                 width=8,
             ),
+            table(
+                "Who has the GPUs",
+                {
+                    "gpu": "GPU",
+                    "namespace": "namespace",
+                    "pod": "pod",
+                    "container": "container",
+                },
+                [
+                    Column(
+                        "",
+                        "max by (gpu, namespace, pod, container) (gpu_allocation_info{<one>})",
+                    ),
+                    Column(
+                        "share",
+                        "sum by (gpu, namespace, pod, container)"
+                        " (gpu_allocation_share_ratio{<one>})",
+                        "percentunit",
+                        decimals=0,
+                    ),
+                ],
+                "Pods and containers that have a GPU, or a share of it. A line without a pod:"
+                " nobody has that GPU. Empty: nobody tells, as outside of Kubernetes.",
+                sort="GPU",
+                descending=False,
+                width=16,
+            ),
         ],
     )
 

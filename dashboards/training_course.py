@@ -6,16 +6,16 @@ from collections.abc import Mapping
 
 from dashboards.parts import (
     BLUE,
+    BROWN,
     GREEN,
     GREY,
+    LIME,
     ORANGE,
     PURPLE,
     SKY,
-    TEAL,
     VERMILION,
+    VIOLET,
     WARNING,
-    WINE,
-    YELLOW,
     Query,
     Row,
     alerts_table,
@@ -32,19 +32,19 @@ PHASES = {
     "backward": SKY,
     "communication": VERMILION,
     "optimizer": GREEN,
-    "bubble": WINE,
-    "checkpoint": YELLOW,
-    "evaluation": TEAL,
+    "bubble": VIOLET,
+    "checkpoint": LIME,
+    "evaluation": BROWN,
     "other": GREY,
 }
 LOST = {
     "start": BLUE,
     "data": ORANGE,
-    "checkpoint": YELLOW,
+    "checkpoint": LIME,
     "repeated": PURPLE,
     "restart": VERMILION,
     "stalled": SKY,
-    "evaluation": TEAL,
+    "evaluation": BROWN,
     "unknown": GREY,
 }
 
@@ -119,7 +119,7 @@ def _steps() -> Row:
                         "pipeline bubble, in theory",
                         PURPLE,
                     ),
-                    Query("max(train_data_loading_ratio{<training>})", "waiting for data", YELLOW),
+                    Query("max(train_data_loading_ratio{<training>})", "waiting for data", LIME),
                     Query(
                         "avg(train_hbm_bandwidth_utilization_ratio{<training>})",
                         "HBM bandwidth (MBFU)",

@@ -140,6 +140,7 @@ ROOMS = {
     "unixsocket": Room(),
     "demo": Room(("samples", "clock", "demo.*")),
     "demo.drivers": Room(("samples", "clock", "demo.*", "ethtool")),
+    "demo.kubelet": Room(("samples", "demo.*", "kubelet", "formats.podresources")),
     "demo.nvml": Room(("samples", "clock", "demo.*", "nvml.driver")),
     "plans": Room(("*",), ("*",)),
     "connection": Room((), ("uvicorn",)),

@@ -32,6 +32,7 @@ from exporter.demo.engines import (
 )
 from exporter.demo.faults import Faults
 from exporter.demo.kernel import KernelFiles
+from exporter.demo.kubelet import DemoKubelet
 from exporter.demo.metadata import MetadataServer, announced
 from exporter.demo.node import SERVING, Node
 from exporter.demo.nvml import DemoNvml
@@ -163,6 +164,10 @@ class Demo:
     def drivers(self) -> DemoDrivers:
         """Return the drivers of this node's network cards, for one source."""
         return DemoDrivers(self._node, self._lock)
+
+    def kubelet(self) -> DemoKubelet:
+        """Return what says which pods have this node's GPUs."""
+        return DemoKubelet(self._node)
 
     def close(self) -> None:
         """Stop the servers and remove the files; no harm in calling it twice."""

@@ -25,6 +25,7 @@ from exporter.formats import pushes
 from exporter.isolate import Remembers
 from exporter.objectives import read_inference
 from exporter.plans import plan
+from exporter.plans.cluster import kubernetes_source
 from exporter.plans.estate import Estate, Plan, Planner
 from exporter.plans.ethtool import ethtool_source
 from exporter.runner import Schedule
@@ -169,6 +170,10 @@ def _on_fake_driver(one: Plan, settings: Settings, demo: Demo, estate: Estate) -
     """Let sources ask the demo's drivers, in this process: no library, no child."""
     if one.name == "spot":
         return replace(one, make=lambda: Reborn(one.name, one.group, one.make, demo.boot))
+    if one.name == "kubernetes":
+        return replace(
+            one, make=lambda: kubernetes_source(settings, estate, kubelet=demo.kubelet())
+        )
     if one.name == "ethtool":
         source = ethtool_source(settings, demo.drivers())
         return replace(one, make=lambda: source)
@@ -256,9 +261,14 @@ def demo_plans(
             nccl = settings.sources.nccl
             dumps = DirectorySettings(path=str(demo.dumps), run=demo.run)
             nccl = nccl.model_copy(update={"directories": (*nccl.directories, dumps)})
+            pods = settings.sources.kubernetes
+            pods = pods.model_copy(update={"enabled": pods.enabled is not False})
             sources = settings.sources.model_copy(
-                update={"inference": inference, "logs": logs, "nccl": nccl, "spot": spot}
-            )
+                update={
+                    "inference": inference, "logs": logs, "nccl": nccl, "spot": spot,
+                    "kubernetes": pods,
+                }
+            )  # fmt: skip
             made = settings.model_copy(
                 update={
                     "root": str(demo.root), "sources": sources,

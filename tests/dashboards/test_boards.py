@@ -210,6 +210,21 @@ def _units(panel: dict[str, Any]) -> bool:
 
 
 @BOARD
+def test_lines_have_names(name: str) -> None:
+    """A legend is words, with the labels that tell series apart; not the text of the query."""
+    for panel in panels(board(name)):
+        if panel["type"] in {"timeseries", "state-timeline", "heatmap", "bargauge"}:
+            for target in panel["targets"]:
+                assert target["legendFormat"] not in {"", "__auto"}, (panel["title"], target)
+
+
+@BOARD
+def test_each_board_tells_the_state_of_alerts(name: str) -> None:
+    """Alerts are shown where one looks: those of the board's own things."""
+    assert any("ALERTS" in expr for _, expr in asked(name))
+
+
+@BOARD
 def test_states_are_told_in_words_too(name: str) -> None:
     """Whoever does not see the colour reads the state."""
     for panel in panels(board(name)):
