@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.deploy.manifests import Manifest, one, pod, render
+from tests.deploy.manifests import LEVELS, Manifest, one, pod, render
 
 pytestmark = pytest.mark.real
 
@@ -169,6 +169,11 @@ def container(workshop: Workshop, image: str) -> Iterator[Container]:
         yield running
 
 
+def mounts_of(pid: int) -> list[str]:
+    """Return what is mounted in a process's namespace, a line each."""
+    return Path(f"/proc/{pid}/mountinfo").read_text("ascii").splitlines()
+
+
 def page(port: int, path: str) -> str:
     """Return a page of the daemon; nothing while there is none."""
     try:
@@ -186,9 +191,11 @@ def as_podman_runs(spec: dict[str, Any], host: Path) -> list[str]:
     (container,) = spec["containers"]
     context = spec["securityContext"] | container["securityContext"]
     words = ["--user", f"{context['runAsUser']}:{context['runAsGroup']}"]
-    words += [f"--cap-drop={name}" for name in context["capabilities"]["drop"]]
-    words += [f"--cap-add={name}" for name in context["capabilities"].get("add", [])]
-    words += ["--privileged"] * context.get("privileged", False)
+    if context.get("privileged", False):
+        words.append("--privileged")  # which is all capabilities, whatever else is said of them
+    else:
+        words += [f"--cap-drop={name}" for name in context["capabilities"]["drop"]]
+        words += [f"--cap-add={name}" for name in context["capabilities"].get("add", [])]
     if context["readOnlyRootFilesystem"]:
         words += ["--read-only", "--read-only-tmpfs=false"]
     if not context["allowPrivilegeEscalation"]:
@@ -230,7 +237,7 @@ def open_to(workshop: Workshop, options: list[str], socket_path: str) -> bool:
     return done.returncode == 0
 
 
-@pytest.mark.parametrize("level", ["base", "overlays/basic", "overlays/fabric"])
+@pytest.mark.parametrize("level", LEVELS)
 def test_a_level_runs(workshop: Workshop, image: str, tmp_path: Path, level: str) -> None:
     """The daemon runs with the rights, files and configuration of a level, and no others."""
     manifests = render(level)
@@ -240,7 +247,9 @@ def test_a_level_runs(workshop: Workshop, image: str, tmp_path: Path, level: str
         text = page(it.port, "/metrics")
         assert "host_cpu_seconds_total{" in text
         assert "flopwatch_config_last_reload_successful 1" in text
-        assert ("nic_" in text) is (level == "overlays/fabric")
+        assert ("nic_" in text) is (level in {"overlays/fabric", "overlays/deep"})
+        (root,) = [line.split() for line in mounts_of(it.pid) if line.split()[4] == "/"]
+        assert "ro" in root[5].split(",")
     assert (host / "pod/state/state").is_dir()
 
 
@@ -319,8 +328,7 @@ def test_the_daemon_is_nobody(container: Container) -> None:
     assert set(status["Uid"].split()) == set(status["Gid"].split()) == {"65532"}
     assert {status[name] for name in ("CapEff", "CapPrm", "CapBnd")} == {"0000000000000000"}
     assert status["NoNewPrivs"] == "1"
-    mounts = Path(f"/proc/{container.pid}/mountinfo").read_text("ascii").splitlines()
-    (root,) = [line.split() for line in mounts if line.split()[4] == "/"]
+    (root,) = [line.split() for line in mounts_of(container.pid) if line.split()[4] == "/"]
     assert "ro" in root[5].split(",")
 
 
