@@ -15,8 +15,16 @@ from dashboards.style import BAD
 WIDTH = 24
 
 BOARDS = {
+    "flopwatch-fleet": "Fleet",
+    "flopwatch-node": "Node",
+    "flopwatch-training": "Training",
+    "flopwatch-inference-sla": "Inference SLA",
+    "flopwatch-fabric": "Fabric",
+    "flopwatch-cost": "Cost",
     "flopwatch-exporter": "Exporter health",
 }
+# Boards about one thing: they are not told "all of them", for then they would show nothing.
+ABOUT_ONE = {"flopwatch-node": {"instance"}, "flopwatch-training": {"run"}}
 
 
 class Row(NamedTuple):
@@ -62,6 +70,7 @@ def board(
     hours: int = 3,
 ) -> models.Dashboard:
     """Return a board with its variables, its links to the other boards, and its panels placed."""
+    chosen = [variable.build() for variable in variables]
     built = (
         builders.Dashboard(f"flopwatch / {BOARDS[uid]}")
         .uid(uid)
@@ -71,23 +80,34 @@ def board(
         .time(f"now-{hours}h", "now")
         .refresh("30s")
         .timezone("browser")
-        .variables(list(variables))
-        .links([_link(other, name) for other, name in BOARDS.items() if other != uid])
+        .links([_link(other, chosen) for other in BOARDS if other != uid])
         .build()
     )
+    built.templating = models.DashboardDashboardTemplating(list_val=chosen)
     built.panels = _placed(rows)
     built.annotations = models.AnnotationContainer(list_val=list(marks))
     return built
 
 
-def _link(uid: str, name: str) -> builders.DashboardLink:
+def _link(uid: str, chosen: Iterable[models.VariableModel]) -> builders.DashboardLink:
+    """Return a link that takes along the time and what has been chosen."""
+    taken = [
+        f"${{{variable.name}:queryparam}}"
+        for variable in chosen
+        if not (variable.multi and variable.name in ABOUT_ONE.get(uid, ()))
+    ]
     return (
-        builders.DashboardLink(name)
+        builders.DashboardLink(BOARDS[uid])
         .type(models.DashboardLinkType.LINK)
-        .url(f"/d/{uid}")
-        .include_vars(include_vars=True)
+        .url(f"/d/{uid}?{'&'.join(taken)}")
         .keep_time(keep_time=True)
     )
+
+
+def towards(uid: str, variable: str) -> str:
+    """Return the address of a board with the value of a table's cell chosen there."""
+    here = "${datasource:queryparam}&${cluster:queryparam}&${__url_time_range}"
+    return f"/d/{uid}?var-{variable}=${{__value.raw:percentencode}}&{here}"
 
 
 def _placed(rows: Iterable[Row]) -> list[models.Panel | models.RowPanel]:

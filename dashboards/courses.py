@@ -18,6 +18,7 @@ from dashboards.style import (
     BLUE,
     GREY,
     PALETTE,
+    PURPLE,
     coloured,
     mappings_of,
     painted,
@@ -36,6 +37,7 @@ def timeseries(
     high: float | None = None,
     soft_high: float | None = None,
     steps: Mapping[float, str] | None = None,
+    colors: Mapping[str, str] | None = None,
     stacked: bool = False,
     points: bool = False,
     legend: bool = True,
@@ -43,7 +45,10 @@ def timeseries(
     width: int = 8,
     height: int = 8,
 ) -> models.Panel:
-    """Return lines over time; `stacked` adds them up, `steps` draws lines at thresholds."""
+    """Return lines over time; `stacked` adds them up, `steps` draws lines at thresholds.
+
+    `colors` has colours for series whose names begin so; without it queries have theirs.
+    """
     asked = listed(queries)
     panel = (
         graphs.Panel()
@@ -72,7 +77,7 @@ def timeseries(
     )
     for letter, each in lettered(asked):
         panel.with_target(target(each, letter))
-    _painted(panel, asked)
+    _painted(panel, asked, colors or {})
     if stacked:
         panel.stacking(looks.StackingConfig().mode(common.StackingMode.NORMAL).group("A"))
     if low is not None:
@@ -89,21 +94,23 @@ def timeseries(
     return sized(panel, width, height)
 
 
-def _painted(panel: graphs.Panel, queries: Sequence[Query]) -> None:
-    """Colour series: those of a query by its colour, else by their last digit (GPUs, ranks)."""
-    if not any(query.color for query in queries):
+def _painted(panel: graphs.Panel, queries: Sequence[Query], colors: Mapping[str, str]) -> None:
+    """Colour series by how their names begin, by query, or by their last digit (GPUs, ranks)."""
+    if not colors and not any(query.color for query in queries):
         if len(queries) > 1:
             queries = [
                 query._replace(color=PALETTE[index % len(PALETTE)])
                 for index, query in enumerate(queries)
             ]
         else:
-            for digit, color in enumerate((*PALETTE, "#44AA99", "#882255")):
+            for digit, color in enumerate(PALETTE):
                 panel.override_by_regexp(f"/{digit}$/", [painted(color)])
     for letter, query in lettered(queries):
         if query.color:
             mode = "shades" if "{{" in query.legend else "fixed"
             panel.override_by_query(letter, [painted(query.color, mode)])
+    for name, color in colors.items():
+        panel.override_by_regexp(f"/^{name}\\b/", [painted(color)])
 
 
 def heatmap(
@@ -148,6 +155,10 @@ def heatmap(
         .cell_values(heatmaps.CellValues().unit("short" if buckets else unit))
         .unit(unit)
         .show_legend()
+        .exemplars_color(PURPLE)
+        .hide_from(
+            looks.HideSeriesConfig().legend(legend=False).tooltip(tooltip=False).viz(viz=False)
+        )
         .with_target(asked.format(PromQueryFormat.HEATMAP) if buckets else asked),
         width,
         height,

@@ -48,7 +48,7 @@ def _state() -> Row:
             ),
             stat(
                 "Sources that fail",
-                "count(flopwatch_source_up{<node>}) - sum(flopwatch_source_up{<node>})",
+                "sum(1 - flopwatch_source_up{<node>})",
                 "Sources that do not deliver. The table below names them.",
                 steps={1: BAD},
             ),

@@ -25,7 +25,7 @@ from dashboards.style import (
 
 def stat(
     title: str,
-    query: str | Query,
+    query: str | Query | Sequence[Query],
     description: str,
     *,
     unit: str = "short",
@@ -38,7 +38,7 @@ def stat(
     width: int = 4,
     height: int = 4,
 ) -> models.Panel:
-    """Return one number, with its course behind it.
+    """Return one number, or one for each series, with its course behind it.
 
     `steps` colours the background from a value on (below the first it is `base`); without steps
     and `states` the number has the colour of other text, which light and dark both know. `nothing`
@@ -109,11 +109,15 @@ def bargauge(
     high: float | None = 1,
     steps: Mapping[float, str] | None = None,
     base: str = FINE,
+    colors: Mapping[str, str] | None = None,
     decimals: int | None = None,
     width: int = 8,
     height: int = 8,
 ) -> models.Panel:
-    """Return one horizontal bar for each series, in the order in which Prometheus tells them."""
+    """Return one horizontal bar for each series, in the order in which Prometheus tells them.
+
+    `colors` has colours for series whose names begin so.
+    """
     panel = (
         bargauges.Panel()
         .title(title)
@@ -131,6 +135,8 @@ def bargauge(
         panel.with_target(target(each, letter, instant=True))
         if each.color:
             panel.override_by_query(letter, [painted(each.color)])
+    for name, color in (colors or {}).items():
+        panel.override_by_regexp(f"/^{name}\\b/", [painted(color)])
     if low is not None:
         panel.min(low)
     if high is not None:

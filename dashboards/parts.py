@@ -3,42 +3,57 @@
 A panel function gives a panel of Grafana's schema without a place; `board` places panels.
 """
 
-from dashboards.boards import BOARDS, Row, board, mark
+from dashboards.boards import ABOUT_ONE, BOARDS, Row, board, mark, towards
 from dashboards.courses import heatmap, timeline, timeseries
 from dashboards.numbers import bargauge, gauge, stat, text
 from dashboards.queries import SCOPES, Query, expand
 from dashboards.style import (
     BAD,
     BLUE,
+    BROWN,
+    COLORS,
     FINE,
     GREEN,
     GREY,
+    INDIGO,
+    LAVENDER,
+    LIME,
+    OLIVE,
     ORANGE,
     PALETTE,
     PURPLE,
+    ROSE,
     SKY,
     VERMILION,
+    VIOLET,
     WARNING,
-    YELLOW,
 )
-from dashboards.tables import Column, alerts_table, table
+from dashboards.tables import Column, alerts_table, matrix, table
 from dashboards.variables import choice, cluster, datasource, model, node, run, server
 
 __all__ = [
+    "ABOUT_ONE",
     "BAD",
     "BLUE",
     "BOARDS",
+    "BROWN",
+    "COLORS",
     "FINE",
     "GREEN",
     "GREY",
+    "INDIGO",
+    "LAVENDER",
+    "LIME",
+    "OLIVE",
     "ORANGE",
     "PALETTE",
     "PURPLE",
+    "ROSE",
     "SCOPES",
     "SKY",
     "VERMILION",
+    "VIOLET",
     "WARNING",
-    "YELLOW",
     "Column",
     "Query",
     "Row",
@@ -52,6 +67,7 @@ __all__ = [
     "gauge",
     "heatmap",
     "mark",
+    "matrix",
     "model",
     "node",
     "run",
@@ -61,4 +77,5 @@ __all__ = [
     "text",
     "timeline",
     "timeseries",
+    "towards",
 ]

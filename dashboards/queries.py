@@ -15,13 +15,17 @@ from grafana_foundation_sdk.models import dashboard as models
 SOURCE = models.DataSourceRef(type_val="prometheus", uid="${datasource}")
 
 # A variable stands for `.*` when nothing is chosen, so a label that is absent matches as well.
+# `one` and `training` are for boards about one node or one run: of these Grafana escapes nothing,
+# so that `=~` would take a dot or a bracket for something else.
 SCOPES = {
     "cluster": 'cluster=~"$cluster"',
     "node": 'cluster=~"$cluster", instance=~"$instance"',
+    "one": 'cluster=~"$cluster", instance="$instance"',
+    "training": 'cluster=~"$cluster", run="$run"',
     "run": 'cluster=~"$cluster", run=~"$run"',
     "serving": 'engine!="", cluster=~"$cluster", model_name=~"$model_name", server=~"$server"',
-    # Promises name a model and a server, and no engine.
-    "promise": 'cluster=~"$cluster", model_name=~"$model_name", server=~"$server"',
+    # Promises name no engine; one that names no model or server is about all of them.
+    "promise": 'cluster=~"$cluster", model_name=~"$model_name|", server=~"$server|"',
 }
 
 

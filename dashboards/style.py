@@ -9,10 +9,14 @@ from grafana_foundation_sdk.builders import dashboard as boards
 from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.models import dashboard as models
 
-# Okabe and Ito's colours: told apart with any kind of colour vision, on white and on black.
+# Six of Okabe and Ito's colours, and eight that lie as far as can be from them and each other for
+# any kind of colour vision, and are seen on white and on black (tests/dashboards/test_colors.py).
 BLUE, ORANGE, GREEN, PURPLE = "#0072B2", "#E69F00", "#009E73", "#CC79A7"
-SKY, VERMILION, YELLOW, GREY = "#56B4E9", "#D55E00", "#B5A900", "#8E8E8E"
-PALETTE = (BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION, YELLOW, GREY)
+SKY, VERMILION, GREY, VIOLET = "#56B4E9", "#D55E00", "#666666", "#AA44FF"
+LIME, BROWN, ROSE, INDIGO = "#AACC77", "#774422", "#EEBBBB", "#5522BB"
+LAVENDER, OLIVE = "#9988FF", "#889955"
+PALETTE = (BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION, LIME, VIOLET, BROWN, ROSE)
+COLORS = (*PALETTE, GREY, INDIGO, LAVENDER, OLIVE)
 FINE, WARNING, BAD = BLUE, ORANGE, VERMILION
 
 

@@ -43,11 +43,14 @@ def table(
     width: int = 12,
     height: int = 8,
     links: Mapping[str, str] | None = None,
+    nothing: str = "none",
 ) -> models.Panel:
     """Return one line for each combination of `labels` (which maps them to their headings).
 
-    Columns of several queries are joined by these labels: each query has to have no others.
-    `links` maps headings to addresses, in which `${__value.raw}` is the value.
+    Columns of several queries are joined by these labels: each query has to have no others. A
+    column without a title only brings labels.
+    `links` maps headings to addresses, in which `${__value.raw}` is the value. `nothing` is written
+    where Prometheus has no series at all; a value that is missing is unknown.
     """
     panel = (
         tables.Panel()
@@ -56,7 +59,7 @@ def table(
         .datasource(SOURCE)
         .cell_height(common.TableCellHeight.SM)
         .show_header(show_header=True)
-        .no_value("unknown")
+        .no_value(nothing)
         .thresholds(steps_of(None, "text"))
     )
     letters = lettered([Query(column.expr) for column in columns])
@@ -65,7 +68,7 @@ def table(
     names = [f"Value #{letter}" for letter, _ in letters] if len(letters) > 1 else ["Value"]
     for transformation in _joined(labels, dict(zip(names, columns, strict=True))):
         panel.with_transformation(transformation)
-    for column in columns:
+    for column in filter(lambda each: each.title, columns):
         panel.override_by_name(column.title, _cell(column))
     for heading, url in (links or {}).items():
         link = {"title": heading, "url": url, "targetBlank": False}
@@ -79,6 +82,7 @@ def _joined(
     labels: Mapping[str, str], columns: Mapping[str, Column]
 ) -> Iterable[models.DataTransformerConfig]:
     """Yield what makes one table of the answers, keeps only what was asked for, and names it."""
+    columns = {name: column for name, column in columns.items() if column.title}
     wanted = [*labels, *columns]
     renamed = dict(labels) | {name: column.title for name, column in columns.items()}
     yield models.DataTransformerConfig(id_val="merge", options={})
@@ -97,7 +101,10 @@ def _joined(
 
 def _cell(column: Column) -> list[models.DynamicConfigValue]:
     """Return how a column's values are written; coloured only where steps or states are given."""
-    properties = [models.DynamicConfigValue("unit", column.unit)]
+    properties = [
+        models.DynamicConfigValue("unit", column.unit),
+        models.DynamicConfigValue("noValue", "unknown"),
+    ]
     if column.decimals is not None:
         properties.append(models.DynamicConfigValue("decimals", column.decimals))
     if column.steps is not None:
@@ -111,8 +118,50 @@ def _cell(column: Column) -> list[models.DynamicConfigValue]:
     return properties
 
 
+def matrix(
+    title: str,
+    query: str,
+    row: str,
+    column: str,
+    description: str,
+    *,
+    states: Mapping[str, tuple[str, str]],
+    width: int = 12,
+    height: int = 8,
+) -> models.Panel:
+    """Return a table with a line for each value of one label, a column for each of another."""
+    panel = (
+        tables.Panel()
+        .title(title)
+        .description(description)
+        .datasource(SOURCE)
+        .cell_height(common.TableCellHeight.SM)
+        .show_header(show_header=True)
+        .unit("short")
+        .thresholds(steps_of(None, "text"))
+        .with_target(target(Query(query), "A", instant=True).format(PromQueryFormat.TABLE))
+        .with_transformation(
+            models.DataTransformerConfig(
+                id_val="groupingToMatrix",
+                options={"columnField": column, "rowField": row, "valueField": "Value"},
+            )
+        )
+        .override_by_field_type(
+            "number",
+            [
+                models.DynamicConfigValue("mappings", mappings_of(states)),
+                models.DynamicConfigValue(
+                    "custom.cellOptions", {"type": "color-background", "mode": "basic"}
+                ),
+            ],
+        )
+    )
+    return sized(panel, width, height)
+
+
 def alerts_table(matchers: str, *, width: int = 12, height: int = 8) -> models.Panel:
     """Return the alerts that the shipped rules have pending or firing."""
+    shown = f'{matchers}, severity!="none"'  # the watchdog always fires
     return table(
         "Alerts",
         {
@@ -127,7 +176,7 @@ def alerts_table(matchers: str, *, width: int = 12, height: int = 8) -> models.P
             Column(
                 "state",
                 "max by (alertname, severity, instance, gpu, run, model_name)"
-                f' (ALERTS{{{matchers}, alertstate="firing"}} * 2 or ALERTS{{{matchers}}})',
+                f' (ALERTS{{{shown}, alertstate="firing"}} * 2 or ALERTS{{{shown}}})',
                 states={"1": ("pending", WARNING), "2": ("firing", BAD)},
             )
         ],

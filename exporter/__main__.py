@@ -98,16 +98,17 @@ def _parser() -> argparse.ArgumentParser:
     run = commands.add_parser("run", help="run the daemon")
     run.set_defaults(command=_run)
     _common(run)
-    run.add_argument("--listen", metavar="ADDRESS", help="for example :9810 or 127.0.0.1:9810")
+    _serving(run)
 
     demo = commands.add_parser("demo", help="run the daemon on a made-up GPU node")
     demo.set_defaults(command=_demo)
     _common(demo)
-    demo.add_argument("--listen", metavar="ADDRESS", help="for example :9810 or 127.0.0.1:9810")
+    _serving(demo)
     demo.add_argument(
-        "--scenario", metavar="NAME", default="default",
-        help="what its training job goes through: default, sound, data-stall, late-ranks,"
-        " clock-cap, straggler, checkpoints, spot-notice, case-study",
+        "--scenario", metavar="NAME", default="story",
+        help="what it goes through: story (faults on a timetable, told as they come), default,"
+        " sound, data-stall, late-ranks, clock-cap, straggler, pause-storm, checkpoints,"
+        " spot-notice, case-study (default: %(default)s)",
     )  # fmt: skip
 
     once = commands.add_parser("once", help="read everything once, print the page, exit")
@@ -134,10 +135,12 @@ def _parser() -> argparse.ArgumentParser:
     docs.add_argument("file", type=Path, nargs="?", default=Path("docs/METRICS.md"))
 
     from exporter.commands.parser import add_commands
+    from exporter.commands.top_parser import add_top
     from exporter.commands.topology_parser import add_topology
 
     add_commands(commands, _told)
     add_topology(commands, _told)
+    add_top(commands, _told)
     return parser
 
 
@@ -167,6 +170,14 @@ def _common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--log-level", choices=("debug", "info", "warning", "error"),
         help="default: $FLOPWATCH_LOG_LEVEL, else the file's log_level",
+    )  # fmt: skip
+
+
+def _serving(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--listen", metavar="ADDRESS", help="for example :9810 or 127.0.0.1:9810")
+    parser.add_argument(
+        "--web.config.file", dest="web_config_file", metavar="FILE",
+        help="TLS and users, in the format of Prometheus' exporters",
     )  # fmt: skip
 
 
@@ -233,6 +244,9 @@ def _adjusted(options: argparse.Namespace, settings: Settings) -> Settings:
     changes: dict[str, object] = {}
     if getattr(options, "listen", None) is not None:
         changes["listen"] = setting("listen", options.listen, "--listen")
+    if getattr(options, "web_config_file", None):  # others' units pass it empty
+        web = settings.web.model_dump() | {"config_file": options.web_config_file}
+        changes["web"] = setting("web", web, "--web.config.file")
     if options.server:
         inference = settings.sources.inference
         servers = (*inference.servers, *map(_server, options.server))
@@ -272,6 +286,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _demo(options: argparse.Namespace) -> int:
+    from exporter.commands.story import Narrator
     from exporter.config import ConfigError
     from exporter.demo import SCENARIOS
     from exporter.plans.demo import demo_plans
@@ -280,8 +295,9 @@ def _demo(options: argparse.Namespace) -> int:
         known = ", ".join(SCENARIOS)
         raise ConfigError(f"--scenario: {options.scenario!r} is not known; there are {known}")
     _courtesy("a made-up node: GPUs, fabric, inference servers and training jobs are not real")
-    with demo_plans(options.scenario) as plans:
-        clean = _daemon(options, plans)
+    told = Narrator(_courtesy)
+    with demo_plans(options.scenario, narrate=told.narrate) as plans:
+        clean = _daemon(options, plans, announced=told.begin)
     return _leave(clean=clean)
 
 
@@ -310,14 +326,20 @@ def _bound(options: argparse.Namespace, settings: Settings) -> socket.socket:
         raise ConfigError(*(f"{origin}: {problem}" for problem in problems)) from None
 
 
-def _daemon(options: argparse.Namespace, plans: Planner) -> bool:
-    """Run until told to end; tell whether every source ended in time."""
+def _daemon(
+    options: argparse.Namespace, plans: Planner, announced: Callable[[], None] = lambda: None
+) -> bool:
+    """Run until told to end; tell whether every source ended in time.
+
+    `announced` is called after what was found has been printed.
+    """
     import asyncio
 
     from exporter.app import App
     from exporter.config import load
     from exporter.serve import serve
     from exporter.status import summary
+    from exporter.websecurity import check
 
     # Until `serve` takes over: an end must leave nothing behind.
     signal.signal(signal.SIGTERM, _end)
@@ -325,6 +347,7 @@ def _daemon(options: argparse.Namespace, plans: Planner) -> bool:
     app = App(options.config, adjust=lambda settings: _adjusted(options, settings), plans=plans)
     # The port first: a second daemon must not read devices before it finds out that it is one.
     settings = _adjusted(options, load(options.config))
+    scheme = "https" if check(settings.web) else "http"
     _log_to_stderr(level or settings.log_level)
     with _bound(options, settings) as bound:
         host, port = bound.getsockname()[:2]
@@ -335,7 +358,7 @@ def _daemon(options: argparse.Namespace, plans: Planner) -> bool:
 
         def announce() -> None:
             shown = "127.0.0.1" if host in {"::", "0.0.0.0"} else host
-            where = f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
+            where = f"{scheme}://" + (f"[{shown}]:{port}" if ":" in shown else f"{shown}:{port}")
             lines = [
                 f"flopwatch {__version__} serves {where}/metrics (to look at: {where}/status)",
                 *(f"  {line}" for line in summary(app.status(detailed=True))),
@@ -346,6 +369,7 @@ def _daemon(options: argparse.Namespace, plans: Planner) -> bool:
                     " or list it under sources.inference.servers"
                 )
             _courtesy(*lines)
+            announced()
 
         idle = asyncio.run(
             serve(
@@ -474,8 +498,10 @@ def _check(options: argparse.Namespace) -> int:
     from exporter.clock import SystemClock
     from exporter.config import ConfigError, load
     from exporter.plans import Estate, build, plan
+    from exporter.websecurity import check
 
     settings = load(options.file)
+    check(settings.web)
     try:
         here = {one.name for one in plan(settings, Estate(SystemClock()))}
         # The file may be meant for another machine than the one on which it is checked.

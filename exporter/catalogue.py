@@ -2707,6 +2707,18 @@ FLOPWATCH_CONFIG_LAST_RELOAD_SUCCESS_TIMESTAMP_SECONDS = Metric(
     "flopwatch_config_last_reload_success_timestamp_seconds", "gauge",
     "When the configuration in force was loaded, in Unix seconds.", (), EXPORTER, "seconds",
 )  # fmt: skip
+FLOPWATCH_WEB_CONFIG_LAST_RELOAD_SUCCESSFUL = Metric(
+    "flopwatch_web_config_last_reload_successful", "gauge",
+    "1 if the web config file and what it names could be loaded as they are now, 0 if the former"
+    " state was kept; absent without such a file.",
+    (), EXPORTER,
+)  # fmt: skip
+FLOPWATCH_WEB_REFUSED_TOTAL = Metric(
+    "flopwatch_web_refused_total", "counter",
+    "Connections and requests that were turned away: certificate (missing, or of a name that may"
+    " not come in), handshake (TLS failed), password, rate, size.",
+    ("reason",), EXPORTER,
+)  # fmt: skip
 FLOPWATCH_CHILD_CPU_SECONDS_TOTAL = Metric(
     "flopwatch_child_cpu_seconds_total", "counter",
     "CPU time of the daemon's live child processes (driver readers).",

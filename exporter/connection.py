@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections import Counter
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 MOST_OPEN = 256
+MOST_EACH = 64
+"""Connections of one address elsewhere: one that is slow on purpose must not take all."""
 MOST_HEAD_BYTES = 64 * 1024
 SECONDS_TO_ASK = 10.0
 SECONDS_TO_ANSWER = 30.0
@@ -23,21 +26,40 @@ SECONDS_TO_ANSWER = 30.0
 class Crowd:
     """The connections that are open; `idle` those that have asked nothing yet, oldest first."""
 
-    def __init__(self, most: int = MOST_OPEN) -> None:
+    def __init__(self, most: int = MOST_OPEN, each: int = MOST_EACH) -> None:
         self.most = most
+        self.each = each
         self.open = 0
+        self.of: Counter[str] = Counter()
         self.idle: dict[Connection, None] = {}
 
-    def make_room(self) -> bool:
-        """Close the oldest idle connection if there are too many; tell whether there is room."""
+    def enter(self, address: str) -> bool:
+        """Count a connection in; tell whether there is room, made by ending an idle one.
+
+        Idle ones of the address with the most connections go first.
+        """
+        self.open += 1
+        self.of[address] += 1
+        if self.of[address] > self.each and not address.startswith(_HERE):
+            return False
         if self.open <= self.most:
             return True
-        oldest = next(iter(self.idle), None)
+        oldest = max(self.idle, key=lambda one: self.of[one.address], default=None)
         if oldest is None:
             return False
         del self.idle[oldest]
         oldest.transport.abort()
         return True
+
+    def leave(self, address: str) -> None:
+        """Count a connection out."""
+        self.open -= 1
+        self.of[address] -= 1
+        if not self.of[address]:
+            del self.of[address]
+
+
+_HERE = ("127.", "::1", "::ffff:127.")
 
 
 class Connection(HttpToolsProtocol):
@@ -56,8 +78,9 @@ class Connection(HttpToolsProtocol):
         if there is not None and there.family == socket.AF_UNIX:
             # As ASGI says it; uvicorn leaves it open, as it does where an address is not known.
             self.server = (str(there.getsockname()), None)
-        self._crowd.open += 1
-        if not self._crowd.make_room():
+        self._certificate = transport.get_extra_info("peercert")
+        self.address = self.client[0] if self.client else _HERE[1]
+        if not self._crowd.enter(self.address):
             transport.abort()
             return
         self._crowd.idle[self] = None
@@ -65,7 +88,7 @@ class Connection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
-        self._crowd.open -= 1
+        self._crowd.leave(self.address)
         self._crowd.idle.pop(self, None)
         self._allow(None)
         super().connection_lost(exc)
@@ -83,6 +106,8 @@ class Connection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Note that the connection has asked something."""
+        # uvicorn's scope tells nothing of whom a client has shown itself to be.
+        self.scope["certificate"] = self._certificate  # type: ignore[typeddict-unknown-key]
         self._head_bytes = None
         self._crowd.idle.pop(self, None)
         self._allow(SECONDS_TO_ANSWER)

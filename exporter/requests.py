@@ -12,6 +12,8 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 PLAIN = "text/plain; charset=utf-8"
+AUTHENTICATED = "authenticated"
+"""The key of a scope that tells whether the caller has shown who it is."""
 _PROXIED = frozenset(("forwarded", "via", "x-real-ip"))
 
 
@@ -84,6 +86,16 @@ def came_by_socket(scope: Scope) -> bool:
     """Tell whether a request came by a unix socket; what it says of itself has no say in it."""
     server = scope.get("server")
     return server is not None and server[1] is None
+
+
+def is_trusted(scope: Scope) -> bool:
+    """Tell whether a caller may see details: it is on this machine, or has shown who it is."""
+    return is_authenticated(scope) or is_local(scope) or came_by_socket(scope)
+
+
+def is_authenticated(scope: Scope) -> bool:
+    """Tell whether a caller has given a password or a certificate that is known."""
+    return bool(scope.get(AUTHENTICATED))
 
 
 def is_from_browser(headers: Mapping[str, str]) -> bool:

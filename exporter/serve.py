@@ -31,7 +31,8 @@ from exporter.intake import Decode, Intake
 from exporter.samples import reason_of
 from exporter.training.reception import Trouble
 from exporter.unixsocket import listening
-from exporter.web import Services, create_app
+from exporter.web import PUSHES, Services, create_app
+from exporter.websecurity import WebSecurity
 
 if TYPE_CHECKING:
     from exporter.app import App
@@ -143,11 +144,14 @@ async def serve(
     chores = ThreadPoolExecutor(1, thread_name_prefix="chores")
     releases = ThreadPoolExecutor(1, thread_name_prefix="releases")
     pushes = ThreadPoolExecutor(1, thread_name_prefix="push")
+    passwords = ThreadPoolExecutor(1, thread_name_prefix="passwords", initializer=_yield_to_others)
+    security = WebSecurity(lambda: app.settings.web, passwords, app.clock.monotonic)
+    app.tell_also(security.samples)
     intake = Intake(
         ledger=app.training, reception=app.reception, rules=lambda: app.settings.push,
         now=app.clock.monotonic, executor=pushes, decoders=_otlp_decoders(app),
     )  # fmt: skip
-    house = _House(app, chores, releases, announce, complete)
+    house = _House(app, chores, releases, announce, complete, look=security.look)
     front = create_app(
         Services(
             groups=(*c.GROUPS, COMPAT),
@@ -156,9 +160,11 @@ async def serve(
             healthy=app.healthy,
             ready=app.ready,
             status=lambda detailed: app.status(detailed=detailed),
+            history=app.history,
             notices=lambda detailed: app.notices(detailed=detailed),
             reload=app.reload if app.settings.reload.http else None,
             release=app.release,
+            remote_control=lambda: app.settings.web.remote_control,
             scraped=app.scraped,
             push=intake,
             executor=executor,
@@ -166,10 +172,16 @@ async def serve(
             releases=releases,
         )
     )
-    connection: Any = functools.partial(Connection, crowd=Crowd())
+    crowd = Crowd()
+
+    def connection(**options: Any) -> asyncio.Protocol:
+        return security.door(functools.partial(Connection, crowd=crowd, **options))
+
+    protocol: Any = connection
     server = _Server(
         uvicorn.Config(
-            front, loop="asyncio", http=connection, ws="none", lifespan="off",
+            security.protect(front, PUSHES),
+            loop="asyncio", http=protocol, ws="none", lifespan="off",
             access_log=False, log_config=None, log_level="error", server_header=False,
             timeout_keep_alive=75, timeout_graceful_shutdown=1,
         ),
@@ -193,9 +205,15 @@ async def serve(
         with _push_socket(app) as sockets:
             await server.serve(sockets=[bound, *sockets])
     finally:
-        for pool in (executor, chores, releases, pushes):
+        for pool in (executor, chores, releases, pushes, passwords):
             pool.shutdown(wait=False, cancel_futures=True)
     return not house.busy()
+
+
+def _yield_to_others() -> None:
+    """Give this thread the lowest priority: guessing passwords must not disturb sampling."""
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
 
 
 @contextlib.contextmanager
@@ -251,8 +269,12 @@ class _House:
         releases: ThreadPoolExecutor,
         announce: Callable[[], None],
         complete: Callable[[], bool],
+        *,
+        look: Callable[[], None] = lambda: None,
     ) -> None:
         self._app = app
+        self._look = look
+        self._looking: Future[object] | None = None
         self._chores = chores
         self._releases = releases
         self._announce: Callable[[], None] | None = announce
@@ -273,6 +295,8 @@ class _House:
             self.release()
         if app.servers_changed() and not _lasts(self._under_way):
             self._under_way = self._chores.submit(app.notice_servers)
+        if app.settings.web.config_file is not None and not _lasts(self._looking):
+            self._looking = self._chores.submit(self._look)
         if not self._has_announced():
             return 0.1
         self._ticks += 1

@@ -128,11 +128,15 @@ ROOMS = {
     "sources.push": Room((*SOURCE, "training.*")),
     "sources.spot": Room((*SOURCE, "clouds.*", "notices")),
     "sinks": Room(("samples", "catalogue", "clock", "notices")),
+    "sinks.history": Room(("samples", "catalogue", "clock", "history")),
+    # The last hour in memory; it is told the time.
+    "history": Room(("samples", "catalogue")),
     "board": Room(("samples",)),
     "runner": Room(("samples", "clock", "board")),
     "isolate": Room(("samples", "clock", "catalogue", "sources"), ("psutil",)),
-    "exposition": Room(("samples", "catalogue", "clock", "board")),
-    "status": Room(("samples", "catalogue")),
+    "owners": Room(("samples", "catalogue")),
+    "exposition": Room(("samples", "catalogue", "clock", "board", "owners")),
+    "status": Room(("samples", "catalogue", "status.*")),
     "objectives": Room(),
     "config": Room(("objectives", "config.*"), ("pydantic", "yaml")),
     # HTTP: what a request is, what jobs push, everything else.
@@ -142,9 +146,13 @@ ROOMS = {
     "unixsocket": Room(),
     "demo": Room(("samples", "clock", "demo.*")),
     "demo.drivers": Room(("samples", "clock", "demo.*", "ethtool")),
+    "demo.kubelet": Room(("samples", "demo.*", "kubelet", "formats.podresources")),
     "demo.nvml": Room(("samples", "clock", "demo.*", "nvml.driver")),
     "plans": Room(("*",), ("*",)),
     "connection": Room((), ("uvicorn",)),
+    "websecurity": Room(("samples", "catalogue", "config.*", "requests", "websecurity.*")),
+    "websecurity.webconfig": Room(("config.*",), ("pydantic",)),
+    "websecurity.passwords": Room((), ("bcrypt",)),
     "serve": Room(
         (
             "web",
@@ -156,6 +164,7 @@ ROOMS = {
             "samples",
             "training.*",
             "unixsocket",
+            "websecurity",
         ),
         ("uvicorn",),
         lazily=("app", "formats.otlp"),
@@ -187,6 +196,12 @@ ROOMS = {
             "sources.topology.*",
         )
     ),
+    "commands.top_parser": Room(
+        ("commands.*", "config"),
+        lazily=("clock", "top.*"),
+    ),
+    # A terminal's view of a daemon's page; only what a page tells.
+    "top": Room(("samples", "clock", "config", "fetch", "commands.pages", "top.*"), ("rich",)),
     "app": Room(
         (
             "board",
@@ -194,8 +209,10 @@ ROOMS = {
             "clock",
             "config",
             "exposition",
+            "history",
             "notices",
             "nvml.inventory",
+            "owners",
             "plans",
             "runner",
             "samples",
@@ -232,7 +249,7 @@ GUESTS = ("client.*",)
 GUESTS_USE = ("time", "time.*", "threading.Thread", "SystemExit")
 
 # Rooms that turn what they are given into something else: no files, no network, no threads.
-PURE = ("formats.*", "derive.*")
+PURE = ("formats.*", "derive.*", "status.*")
 IMPURE = ("open", "os", "os.*", "pathlib*", "socket*", "http*", "urllib.request*", "threading*")
 
 CATCHES_ALL = ("runner", "isolate", "workers", "client.run", "client.sender", "client.spot")

@@ -13,7 +13,7 @@ import ipaddress
 import re
 from collections.abc import Callable, Hashable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import yaml
 from pydantic import (
@@ -82,6 +82,7 @@ from exporter.config.values import (
     printable,
     shown,
 )
+from exporter.config.web import WebSettings
 from exporter.objectives import (
     Objective,
     SlaError,
@@ -116,7 +117,10 @@ __all__ = [
     "parse",
     "printable",
     "setting",
+    "validated",
 ]
+
+Model = TypeVar("Model", bound=Section)
 
 LARGEST_DOCUMENT = 1 << 20
 """Bytes of a YAML file other than the configuration: reading ten times as many takes a minute."""
@@ -195,7 +199,9 @@ class Settings(Section):
     ] = ()
     state_directory: AbsolutePath | None = None
     state_interval: Duration = Field(default="60s", ge=1, le=3600)  # type: ignore[assignment]
+    history: bool = True
     push: PushSettings = PushSettings()
+    web: WebSettings = WebSettings()
     sources: SourcesSettings = SourcesSettings()
     notify: NotifySettings = NotifySettings()
     diagnosis: DiagnosisSettings = DiagnosisSettings()
@@ -271,15 +277,21 @@ def load(path: Path | None) -> Settings:
 def parse(text: str, name: str) -> Settings:
     """Return the settings in `text`; `name` is what problems call the file."""
     document = load_yaml(text, name)
-    if document is None:
-        document = {}
+    return validated(Settings, {} if document is None else document, name)
+
+
+def validated(model: type[Model], document: object, name: str) -> Model:
+    """Return what a document of `model` says; `name` is what problems call its file.
+
+    Raises `ConfigError` naming file, key and reason for each problem.
+    """
     if not isinstance(document, dict):
         raise ConfigError(f"{name}: a mapping of keys is wanted, not {kind_of(document)}")
     try:
-        return Settings.model_validate(document)
+        return model.model_validate(document)
     except ValidationError as error:
         raise ConfigError(
-            *(f"{name}: {key}: {reason}" for key, reason in _problems(error))
+            *(f"{name}: {key}: {reason}" for key, reason in _problems(error, model))
         ) from None
 
 
@@ -361,7 +373,7 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def _problems(error: ValidationError) -> Iterator[tuple[str, str]]:
+def _problems(error: ValidationError, model: type[Section] = Settings) -> Iterator[tuple[str, str]]:
     """Yield key and reason of each problem."""
     for problem in error.errors(include_url=False):
         where = [at for at in problem["loc"] if at != "[key]"]  # pydantic's word for "this key"
@@ -371,7 +383,7 @@ def _problems(error: ValidationError) -> Iterator[tuple[str, str]]:
             continue
         match problem["type"]:
             case "extra_forbidden":
-                reason = "unknown key" + _suggestion(where)
+                reason = "unknown key" + _suggestion(where, model)
             case "missing":
                 reason = "this key is needed"
             case "model_type":
@@ -380,10 +392,14 @@ def _problems(error: ValidationError) -> Iterator[tuple[str, str]]:
                 reason = str(problem["ctx"]["error"])
             case _:
                 reason = f"{problem['msg'][0].lower()}{problem['msg'][1:]}"
-                if not isinstance(problem["input"], dict | list):
+                secret = not _SECRETS.isdisjoint(where)
+                if not secret and not isinstance(problem["input"], dict | list):
                     reason += f", not {shown(problem['input'])}"
         yield key, reason
 
+
+_SECRETS = frozenset(("basic_auth_users", "key"))
+"""Keys whose values are not repeated in a message."""
 
 _ENTRIES: dict[str, type[Section]] = {
     "servers": ServerSettings,
@@ -399,16 +415,21 @@ _ENTRIES: dict[str, type[Section]] = {
 """What the entries of a list are, by its key."""
 
 
-def _suggestion(where: list[int | str]) -> str:
+def _suggestion(where: list[int | str], model: Any) -> str:
     """Return a hint at the key that was probably meant."""
-    if len(where) == 1 and (home := home_of(str(where[0]))):
+    if model is Settings and len(where) == 1 and (home := home_of(str(where[0]))):
         return f" at the top; it belongs into {home}: indent it below"
-    model: Any = Settings
     for part in where[:-1]:
         if isinstance(part, str):
             field = model.model_fields.get(part)
             if field is None:
                 return ""
-            model = _ENTRIES.get(part, field.annotation)
+            model = _ENTRIES.get(part, _section_of(field.annotation))
     near = difflib.get_close_matches(str(where[-1]), keys_of(model), 1)
     return f", did you mean {near[0]!r}?" if near else ""
+
+
+def _section_of(annotation: Any) -> Any:
+    """Return the section of `Section | None`, and anything else as it is."""
+    sections = [one for one in get_args(annotation) if isinstance(one, type)]
+    return next((one for one in sections if issubclass(one, Section)), annotation)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from dashboards.build import BUILDERS, drift, rendered
-from dashboards.parts import BOARDS, PALETTE
+from dashboards.parts import ABOUT_ONE, BOARDS, COLORS
 from exporter import catalogue as c
 from tests.dashboards.queries import FOLDER, ROOT, asked, board, flaws, names, selectors, series
 from tests.dashboards.schema import flaws as schema_flaws
@@ -203,8 +203,25 @@ def _units(panel: dict[str, Any]) -> bool:
         for override in config["overrides"]
         if any(each["id"] == "unit" for each in override["properties"])
     }
+    if panel["transformations"][0]["id"] == "groupingToMatrix":
+        return bool(config["defaults"].get("unit"))
     renamed = panel["transformations"][-1]["options"]["renameByName"]
     return {new for old, new in renamed.items() if old.startswith("Value")} <= named
+
+
+@BOARD
+def test_lines_have_names(name: str) -> None:
+    """A legend is words, with the labels that tell series apart; not the text of the query."""
+    for panel in panels(board(name)):
+        if panel["type"] in {"timeseries", "state-timeline", "heatmap", "bargauge"}:
+            for target in panel["targets"]:
+                assert target["legendFormat"] not in {"", "__auto"}, (panel["title"], target)
+
+
+@BOARD
+def test_each_board_tells_the_state_of_alerts(name: str) -> None:
+    """Alerts are shown where one looks: those of the board's own things."""
+    assert any("ALERTS" in expr for _, expr in asked(name))
 
 
 @BOARD
@@ -231,7 +248,7 @@ def _colors(value: object) -> set[str]:
 @BOARD
 def test_colours_can_be_told_apart_by_everyone(name: str) -> None:
     """Colours are those of the palette; no scale runs from red to green."""
-    allowed = {*PALETTE, "#44AA99", "#882255", "text", "transparent"}
+    allowed = {*COLORS, "text", "transparent"}
     used = _colors(board(name))
     assert {color for color in used if not color.startswith("mode:")} <= allowed
     assert not {mode for mode in used if "palette" in mode or "Gr" in mode}
@@ -257,16 +274,34 @@ def test_panels_do_not_lie_on_each_other(name: str) -> None:
 
 
 def test_links_lead_to_boards() -> None:
-    """Each board links to all others by their uid, and takes along variables and time."""
+    """Each board links to all others by their uid, and takes along the time and what is chosen."""
     uids = {board(name)["uid"] for name in names()}
     assert uids == set(names()) == set(BOARDS)
     assert len(BUILDERS) == len(uids)
     for name in names():
         links = board(name)["links"]
-        assert {link["url"] for link in links} == {f"/d/{uid}" for uid in uids - {name}}
-        assert all(link["includeVars"] and link["keepTime"] for link in links)
+        towards = {link["url"].partition("?")[0].removeprefix("/d/"): link for link in links}
+        assert set(towards) == uids - {name}
+        several = {v["name"] for v in board(name)["templating"]["list"] if v.get("multi")}
+        own = {v["name"] for v in board(name)["templating"]["list"]}
+        for uid, link in towards.items():
+            taken = set(re.findall(r"\$\{(\w+):queryparam\}", link["url"]))
+            assert taken == own - (several & ABOUT_ONE.get(uid, set())), (name, uid)
+            assert link["keepTime"]
         for found in re.findall(r"/d/([\w-]+)", str(board(name)["panels"])):
             assert found in uids, found
+
+
+def test_boards_about_one_thing_choose_one() -> None:
+    """They select by `=`, which an address with "all of them" would leave empty."""
+    for uid, variables in ABOUT_ONE.items():
+        for variable in board(uid)["templating"]["list"]:
+            if variable["name"] in variables:
+                assert not variable.get("includeAll"), uid
+                assert not variable.get("multi"), uid
+        for where, expr in asked(uid):
+            for name in variables:
+                assert f'{name}=~"${name}"' not in expr, where
 
 
 @BOARD
@@ -280,3 +315,4 @@ def test_a_board_begins_with_its_variables(name: str) -> None:
             assert variable["allValue"] == ".*", "a label that is absent has to match as well"
     assert read["title"].startswith("flopwatch / ")
     assert read["tags"] == ["flopwatch"]
+    assert "style" not in read, "light or dark is for whoever looks"

@@ -203,3 +203,16 @@ def test_the_demo_takes_the_users_objectives_where_there_are_any(
 def test_the_demo_writes_no_state_whatever_is_configured() -> None:
     plans = planned("state_directory: /nonexistent/state")
     assert "state" not in {one.name for one in plans}
+
+
+def test_gpus_are_told_with_their_pods_and_tenants_pay_for_them(shown: Shown) -> None:
+    """Four serve, one of them for two pods, and four train; each tenant pays half of the node."""
+    pods = shown.values(c.GPU_ALLOCATION_INFO, "gpu", "pod")
+    assert sorted(gpu for gpu, _ in pods) == sorted([*map(str, range(8)), "2"])
+    shares = shown.values(c.GPU_ALLOCATION_SHARE_RATIO, "gpu", "namespace", "container")
+    assert shares["2", "serving", "vllm"] == shares["2", "serving", "server"] == 0.5
+    assert sum(shares.values()) == 8
+    assert shown.values(c.COST_ALLOCATED_GPUS, "namespace") == {("serving",): 4, ("research",): 4}
+    dollars = shown.values(c.COST_TENANT_DOLLARS_TOTAL, "namespace")
+    assert dollars["serving",] == pytest.approx(dollars["research",], rel=0.1)
+    assert dollars["serving",] > 0
