@@ -19,8 +19,8 @@ from exporter.sources.pods import PodsSource, Reader
 
 
 def pods_plans(told: PodsSettings, estate: Estate) -> Iterator[Plan]:
-    """Yield who knows the pods of this node, where that is asked for. Raises `ConfigError`."""
-    if not told.enabled:
+    """Yield who knows the pods of this node, where that is wanted. Raises `ConfigError`."""
+    if not wants_pods(told):
         return
     node = told.node or os.environ.get("NODE_NAME") or socket.gethostname()
     url = _api_url(told) if told.source == "api" else told.kubelet_url
@@ -29,6 +29,14 @@ def pods_plans(told: PodsSettings, estate: Estate) -> Iterator[Plan]:
         f"{told!r} {node} {url}",
         lambda: PodsSource(_reader(told, url, node, estate), estate.pods),
     )  # fmt: skip
+
+
+def wants_pods(told: PodsSettings) -> bool:
+    """Tell whether pods are to be known: as is said, else where there is a token to ask with."""
+    if told.enabled != "auto":
+        return told.enabled
+    there = told.api_url is not None or bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
+    return there and told.token_file is not None and os.access(told.token_file, os.R_OK)
 
 
 def _reader(told: PodsSettings, url: str, node: str, estate: Estate) -> Reader:
