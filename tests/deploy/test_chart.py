@@ -11,6 +11,7 @@ import jsonschema
 import pytest
 import yaml
 
+from deploy import build
 from exporter import __version__, config
 from tests.deploy.charts import CHART, plain, template
 from tests.deploy.manifests import VERSIONS, Manifest, of_kind, one, pod, render, validate
@@ -150,6 +151,17 @@ def test_names_are_those_of_the_release() -> None:
         if "alert" in rule
     }
     assert links == {"https://wiki.example.com/runbooks"}
+
+
+def test_rules_of_ones_own_take_the_place_of_ours() -> None:
+    """A topic that is excluded is left out, and no other."""
+    names = {
+        made["metadata"]["name"]
+        for made in of_kind(
+            template({"rules": {"enabled": True, "exclude": ["sla-alerts"]}}), "PrometheusRule"
+        )
+    }
+    assert names == {f"flopwatch-{topic}" for topic in build.topics()} - {"flopwatch-sla-alerts"}
 
 
 def test_keys_of_ones_own_are_laid_over_the_levels() -> None:
