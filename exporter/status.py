@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from exporter import catalogue as c
+from exporter.redaction import redacted_document
 from exporter.samples import Metric, Sample, SourceView, View, series_of
 
 
@@ -22,7 +23,7 @@ def document(
 
     `notices` is what the cloud has announced for the machine.
     """
-    return {
+    document = {
         "flopwatch": dict(about),
         "detailed": detailed,
         "spot": dict(notices),
@@ -30,6 +31,7 @@ def document(
         "servers": _servers(view),
         "diagnoses": _diagnoses(view),
     }
+    return dict(redacted_document(document))
 
 
 def _source(source: SourceView, *, detailed: bool) -> dict[str, Any]:

@@ -117,9 +117,11 @@ ROOMS = {
     "runner": Room(("samples", "clock", "board")),
     "isolate": Room(("samples", "clock", "catalogue", "sources"), ("psutil",)),
     "exposition": Room(("samples", "catalogue", "clock", "board")),
-    "status": Room(("samples", "catalogue")),
+    "status": Room(("samples", "catalogue", "redaction")),
+    # Takes secrets out of whatever people get to see.
+    "redaction": Room(),
     "objectives": Room(),
-    "config": Room(("objectives", "config.*"), ("pydantic", "yaml")),
+    "config": Room(("objectives", "redaction", "config.*"), ("pydantic", "yaml")),
     # HTTP: what a request is, what jobs push, everything else.
     "requests": Room(),
     "intake": Room(("samples", "formats.*", "requests", "training.*")),
