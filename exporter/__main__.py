@@ -422,7 +422,12 @@ def _once(options: argparse.Namespace) -> int:
         sources = made.sources.model_copy(update={"serving": serving, "topology": topology})
         quiet = made.notify.model_copy(update={"file": False, "alertmanagers": (), "webhooks": ()})
         return made.model_copy(
-            update={"state_directory": None, "sources": sources, "notify": quiet}
+            update={
+                "state_directory": None,
+                "start_jitter": 0.0,
+                "sources": sources,
+                "notify": quiet,
+            }
         )
 
     app = App(options.config, adjust=adjusted)
