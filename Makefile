@@ -8,7 +8,7 @@ SERVER ?=
 BESIDE ?= $(shell unshare --net true 2>/dev/null && printf '%s' '-n 3 --dist loadfile --no-loadscope-reorder')
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test test-real test-truth check format bench docs clean
+.PHONY: help run demo test test-real test-truth check format bench docs dashboards clean
 
 help: ## show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,7 +26,7 @@ test: check ## lint, types, and every test but the real servers; installs what i
 	$(BIN)/python -m pytest -m 'not real' $(BESIDE) $(ARGS)
 
 test-real: $(VENV)/.dev ## the tests that need a real inference server or PyTorch (FLOPWATCH_VLLM_PYTHON, FLOPWATCH_TORCH_PYTHON)
-	$(BIN)/python -m pytest -m real --ignore tests/real/test_truth.py $(ARGS)
+	$(BIN)/python -m pytest -m real --ignore tests/real/test_truth.py --ignore tests/real/test_image.py $(ARGS)
 
 test-truth: $(VENV)/.dev ## what is said of a real vLLM against what its clients saw (nightly)
 	$(BIN)/python -m pytest -s -m real tests/real/test_truth.py $(ARGS)
@@ -47,6 +47,21 @@ bench: $(VENV)/.dev ## run every measurement in benchmarks/
 
 docs: $(VENV)/.run ## write docs/METRICS.md from the catalogue
 	$(BIN)/flopwatch docs
+
+dashboards: $(VENV)/.dev ## write the Grafana boards anew; ARGS=--check tells what differs
+	$(BIN)/python -m dashboards.build $(ARGS)
+	@$(BIN)/python -m deploy.build
+
+.PHONY: manifests lock test-image
+test-image: $(VENV)/.dev ## build the image as it stands, run it without root, scrape it (as root, with buildah and podman)
+	$(BIN)/python -m pytest -s -m real tests/real/test_image.py $(ARGS)
+
+lock: $(VENV)/.dev ## write the versions and hashes of what the image holds anew
+	@.ci/tools pip $(VENV) uv
+	@$(BIN)/python -m deploy.lock
+
+manifests: $(VENV)/.run ## write what the manifests have of alerts/ and dashboards/ (RUNBOOKS=https://... for links)
+	$(BIN)/python -m deploy.build $(if $(RUNBOOKS),--runbooks '$(RUNBOOKS)')
 
 clean: ## remove what make, pip and the tests have made, .venv included
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -107,9 +107,10 @@ def _parser() -> argparse.ArgumentParser:
     _common(demo)
     _serving(demo)
     demo.add_argument(
-        "--scenario", metavar="NAME", default="default",
-        help="what its training job goes through: default, sound, data-stall, late-ranks,"
-        " clock-cap, straggler, checkpoints, spot-notice, case-study",
+        "--scenario", metavar="NAME", default="story",
+        help="what it goes through: story (faults on a timetable, told as they come), default,"
+        " sound, data-stall, late-ranks, clock-cap, straggler, pause-storm, checkpoints,"
+        " spot-notice, case-study (default: %(default)s)",
     )  # fmt: skip
 
     once = commands.add_parser("once", help="read everything once, print the page, exit")
@@ -136,10 +137,12 @@ def _parser() -> argparse.ArgumentParser:
     docs.add_argument("file", type=Path, nargs="?", default=Path("docs/METRICS.md"))
 
     from exporter.commands.parser import add_commands
+    from exporter.commands.top_parser import add_top
     from exporter.commands.topology_parser import add_topology
 
     add_commands(commands, _told)
     add_topology(commands, _told)
+    add_top(commands, _told)
     return parser
 
 
@@ -298,6 +301,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _demo(options: argparse.Namespace) -> int:
+    from exporter.commands.story import Narrator
     from exporter.config import ConfigError
     from exporter.demo import SCENARIOS
     from exporter.plans.demo import demo_plans
@@ -306,8 +310,9 @@ def _demo(options: argparse.Namespace) -> int:
         known = ", ".join(SCENARIOS)
         raise ConfigError(f"--scenario: {options.scenario!r} is not known; there are {known}")
     _courtesy("a made-up node: GPUs, fabric, inference servers and training jobs are not real")
-    with demo_plans(options.scenario) as plans:
-        clean = _daemon(options, plans)
+    told = Narrator(_courtesy)
+    with demo_plans(options.scenario, narrate=told.narrate) as plans:
+        clean = _daemon(options, plans, announced=told.begin)
     return _leave(clean=clean)
 
 
@@ -336,8 +341,13 @@ def _bound(options: argparse.Namespace, settings: Settings) -> socket.socket:
         raise ConfigError(*(f"{origin}: {problem}" for problem in problems)) from None
 
 
-def _daemon(options: argparse.Namespace, plans: Planner) -> bool:
-    """Run until told to end; tell whether every source ended in time."""
+def _daemon(
+    options: argparse.Namespace, plans: Planner, announced: Callable[[], None] = lambda: None
+) -> bool:
+    """Run until told to end; tell whether every source ended in time.
+
+    `announced` is called after what was found has been printed.
+    """
     import asyncio
 
     from exporter.app import App
@@ -374,6 +384,7 @@ def _daemon(options: argparse.Namespace, plans: Planner) -> bool:
                     " or list it under sources.inference.servers"
                 )
             _courtesy(*lines)
+            announced()
 
         idle = asyncio.run(
             serve(

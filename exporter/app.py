@@ -23,8 +23,10 @@ from exporter.board import Board
 from exporter.clock import Clock, SystemClock
 from exporter.config import ConfigError, Settings, load
 from exporter.exposition import Exposition
+from exporter.history import INTERVAL, POINTS
 from exporter.notices import NoticeBoard
 from exporter.nvml.inventory import has_gpus
+from exporter.owners import Owned, sole_owners
 from exporter.plans import Estate, Plan, Planner, build, plan
 from exporter.runner import Runner
 from exporter.samples import Releasable, Sample, Source, View
@@ -117,8 +119,9 @@ class App:
             self._digest = self._fingerprint()
             settings, plans, fresh = self._prepare()
             self.exposition = Exposition(
-                self.view, self._own, self._clock, gzip_level=settings.gzip_level
-            )
+                self.view, self._own, self._clock,
+                gzip_level=settings.gzip_level, owners=self._owners,
+            )  # fmt: skip
             self._apply(settings, plans, fresh)
             self._loaded, self._loaded_at = True, self._clock.time()
 
@@ -339,6 +342,11 @@ class App:
         yield c.FLOPWATCH_CONFIG_LAST_RELOAD_SUCCESSFUL(int(self._loaded))
         yield c.FLOPWATCH_CONFIG_LAST_RELOAD_SUCCESS_TIMESTAMP_SECONDS(self._loaded_at)
 
+    def _owners(self, view: View) -> Owned:
+        """Return whose labels are to stand on series of GPUs."""
+        wanted = self.settings.sources.kubernetes.labels_on_gpu_series
+        return sole_owners(view) if wanted else {}
+
     def status(self, *, detailed: bool) -> Mapping[str, Any]:
         """Return the status document; `detailed` only for callers on this machine."""
         series = self.exposition.series()
@@ -354,9 +362,23 @@ class App:
                 "loaded": self._loaded_at,
             },
         }
-        return status_room.document(
-            self.view(), about, self.notices(detailed=detailed), detailed=detailed
-        )
+        document = status_room.document(
+            self.view(), about, self.notices(detailed=detailed), self._estate.watch,
+            status_room.Moment(self._clock.monotonic(), self._clock.time()), detailed=detailed,
+        )  # fmt: skip
+        story = self._estate.story.tell()
+        return document if story is None else {**document, "story": story}
+
+    def history(self, since: int | None) -> Mapping[str, Any]:
+        """Return the last hour of the status page's series, or what came after a point of it."""
+        first, kept = self._estate.history.since(since)
+        return {
+            "interval_seconds": INTERVAL,
+            "points": POINTS,
+            "first": first,
+            "newest": self._estate.history.beat,
+            "series": [one._asdict() for one in kept],
+        }
 
     def notices(self, *, detailed: bool) -> Mapping[str, Any]:
         """Return what the cloud has announced; nothing where nobody asks it (any more)."""

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 
 from exporter.samples import Metric
 
+ALLOCATION = "allocation"
 COST = "cost"
 DIAGNOSIS = "diagnosis"
 EXPORTER = "exporter"
@@ -2272,18 +2273,94 @@ NCCL_FILES_TOTAL = Metric(
     ("outcome",), NCCL, stability="experimental",
 )  # fmt: skip
 
+# ---------------------------------------------------------------- allocation: who has which GPU
+# Of a part (an instance, a replica) its own rows, so that a join by GPU meets each container once.
+
+_CONTAINER = ("namespace", "pod", "container")
+
+GPU_ALLOCATION_INFO = Metric(
+    "gpu_allocation_info", "info",
+    "Who has a GPU: a row for each container that may use it; namespace, pod and container are"
+    " empty for a GPU that nobody has. Absent where that is not known.",
+    (*_GPU, *_CONTAINER), ALLOCATION, stability="experimental",
+)  # fmt: skip
+GPU_ALLOCATION_PART_INFO = Metric(
+    "gpu_allocation_part_info", "info",
+    "Which part of a GPU a container has: a GPU instance (`mig`), a replica of a GPU or of an"
+    " instance (time slicing, MPS, vGPU; `replica`). Of whole GPUs there is no such row.",
+    (*_GPU, "mig", "replica", *_CONTAINER), ALLOCATION, stability="experimental",
+)  # fmt: skip
+GPU_ALLOCATION_SHARE_RATIO = Metric(
+    "gpu_allocation_share_ratio", "gauge",
+    "How much of a GPU was handed to a container: 1 for all of it, for instances their part of its"
+    " SMs, for replicas their part of all that there are. Absent where parts are not known.",
+    (*_GPU, *_CONTAINER), ALLOCATION, "ratio", "experimental",
+)  # fmt: skip
+GPU_ALLOCATION_AGE_SECONDS = Metric(
+    "gpu_allocation_age_seconds", "gauge",
+    "For how long the kubelet has not said who has which GPU; what it said last holds for a while.",
+    (), ALLOCATION, "seconds", "experimental",
+)  # fmt: skip
+GPU_ALLOCATION_UNRESOLVED_DEVICES = Metric(
+    "gpu_allocation_unresolved_devices", "gauge",
+    "Devices that containers have, by resource or driver, of which nobody knows which GPU they are"
+    " a part of, or of which several pods say that they have them alone.",
+    ("resource",), ALLOCATION, stability="experimental",
+)  # fmt: skip
+
+# Whose the processes on a GPU are: by their cgroups, so also where nobody handed out a GPU.
+
+_OWNER = ("namespace", "pod", "container", "pod_uid", "cluster_job")
+
+GPU_PROCESS_INFO = Metric(
+    "gpu_process_info", "info",
+    "Whose a process on a GPU is: its pod (by uid; names where they are known), container, Slurm"
+    " job and step, by its cgroup. `user` where that is asked for, `unit` for processes of none of"
+    " these, which are told of where that is asked for.",
+    (*_GPU, "mig", "pid", *_OWNER, "container_id", "step", "user", "unit"), ALLOCATION,
+    stability="experimental",
+)  # fmt: skip
+GPU_ALLOCATION_PROCESSES = Metric(
+    "gpu_allocation_processes", "gauge",
+    "Processes on a GPU by whose they are; all labels empty: of no pod, container or job.",
+    (*_GPU, *_OWNER), ALLOCATION, stability="experimental",
+)  # fmt: skip
+GPU_ALLOCATION_MEMORY_USED_BYTES = Metric(
+    "gpu_allocation_memory_used_bytes", "gauge",
+    "Device memory that the processes of one owner hold together. Absent where the driver does not"
+    " tell it.",
+    (*_GPU, *_OWNER), ALLOCATION, "bytes", "experimental",
+)  # fmt: skip
+GPU_ALLOCATION_SM_RATIO = Metric(
+    "gpu_allocation_sm_ratio", "gauge",
+    "Share of the GPU's time that the processes of one owner had, in the driver's latest sample."
+    " Absent for a GPU whose driver does not tell shares (MIG).",
+    (*_GPU, *_OWNER), ALLOCATION, "ratio", "experimental",
+)  # fmt: skip
+GPU_ALLOCATION_SM_SECONDS_TOTAL = Metric(
+    "gpu_allocation_sm_seconds_total", "counter",
+    "Integral of gpu_allocation_sm_ratio over time: how the time of a shared GPU was split.",
+    (*_GPU, *_OWNER), ALLOCATION, "seconds", "experimental",
+)  # fmt: skip
+GPU_JOB_INFO = Metric(
+    "gpu_job_info", "info",
+    "Which job of the cluster's scheduler has a GPU, or a GPU instance (`mig`), by the directory in"
+    " which the scheduler says so and by the cgroups of processes. `cluster_job` is empty for a GPU"
+    " that no job has; absent where that is not known. `user` where that is asked for.",
+    (*_GPU, "mig", "cluster_job", "user"), ALLOCATION, stability="experimental",
+)  # fmt: skip
+GPU_JOB_STALE_ENTRIES = Metric(
+    "gpu_job_stale_entries", "gauge",
+    "Entries of the scheduler's directory for jobs that live no more: left over from a crash.",
+    (), ALLOCATION, stability="experimental",
+)  # fmt: skip
+
 # ---------------------------------------------------------------- cost: dollars
 # A price is stated, of the TCO model, of OpenCost or listed; without one there are no dollars.
 
 _TENANT = ("namespace", "pricing")
 _POD = ("namespace", "pod", "pricing")
 
-GPU_ALLOCATION_INFO = Metric(
-    "gpu_allocation_info", "info",
-    "Who has a GPU: a row for each container that may use it; namespace, pod and container are"
-    " empty for a GPU that nobody has. Absent where that is not known.",
-    ("gpu", "uuid", "namespace", "pod", "container"), COST, stability="experimental",
-)  # fmt: skip
 COST_GPU_HOUR_DOLLARS = Metric(
     "cost_gpu_hour_dollars", "gauge",
     "Price of an hour of the GPU now, the time of day considered. Absent where there is no price.",

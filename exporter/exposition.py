@@ -18,6 +18,7 @@ from typing import Any
 
 from exporter import catalogue as c
 from exporter.clock import Clock
+from exporter.owners import Owned, labels_of
 from exporter.samples import (
     Batch,
     Gate,
@@ -42,7 +43,8 @@ class Exposition:
     """The page of one board.
 
     `view` returns the board as it is now, `own` the daemon's own samples beside the sources'
-    health. Any thread may ask for a page; one renders, the others wait for it.
+    health, `owners` whose labels are to stand on series of GPUs. Any thread may ask for a page; one
+    renders, the others wait for it.
     """
 
     def __init__(
@@ -52,8 +54,10 @@ class Exposition:
         clock: Clock,
         *,
         gzip_level: int = 1,
+        owners: Callable[[View], Owned] = lambda _: {},
     ) -> None:
         self._view = view
+        self._owners = owners
         self._own = own
         self._clock = clock
         self._gzip_level = gzip_level
@@ -111,8 +115,9 @@ class Exposition:
             for group in source.batch.shape.groups:
                 inputs.setdefault(group, []).append((source.name, source.batch))
         exporter = inputs.pop(c.EXPORTER)
+        owned = self._owners(view)
         for group, batches in inputs.items():
-            self._block(group).update(batches, self._duplicates)
+            self._block(group).update(batches, self._duplicates, owned)
         # The daemon's own group comes last: it tells of the others, and of itself.
         told = [*health(view.sources, self._duplicates), *self._own()]
         counts = {g: n for g, n in self._counts().items() if g != c.EXPORTER}
@@ -169,9 +174,20 @@ class _Block:
         self._texts: list[str] = []
         self._prefixes: dict[bool, list[str]] = {}
         self._chunks: dict[bool, list[bytes]] = {}
+        self._owned: Owned = {}
 
-    def update(self, inputs: Sequence[tuple[str, Batch]], duplicates: dict[str, int]) -> None:
-        """Take the batches of this group's sources; count series met twice into `duplicates`."""
+    def update(
+        self,
+        inputs: Sequence[tuple[str, Batch]],
+        duplicates: dict[str, int],
+        owned: Owned | None = None,
+    ) -> None:
+        """Take the batches of this group's sources; count series met twice into `duplicates`.
+
+        Series of a GPU in `owned` get the labels of its owner.
+        """
+        if owned is not None and owned != self._owned:
+            self._owned, self._prefixes, self._chunks = owned, {}, {}
         former, self._inputs = self._inputs, inputs
         if len(former) == len(inputs) and all(
             a[1] is b[1] and a[0] == b[0] for a, b in zip(former, inputs, strict=True)
@@ -282,10 +298,13 @@ class _Block:
             if metric is not family:
                 family = metric
                 start += _head(metric, openmetrics=openmetrics)
+            pairs = [
+                *zip(metric.labels, labels, strict=True), *labels_of(metric, labels, self._owned)
+            ]  # fmt: skip
             series = (
-                _histogram_series(metric, labels, next(bounds))
+                _histogram_series(metric, pairs, next(bounds))
                 if metric.kind == "histogram"
-                else [_series(metric.name, zip(metric.labels, labels, strict=True))]
+                else [_series(metric.name, pairs)]
             )
             lines.append(f"{start}{series[0]} ")
             lines.extend(f"\n{one} " for one in series[1:])
@@ -358,9 +377,8 @@ def _escape(text: str) -> str:
 
 
 def _histogram_series(
-    metric: Metric, labels: tuple[str, ...], bounds: tuple[float, ...]
+    metric: Metric, pairs: list[tuple[str, str]], bounds: tuple[float, ...]
 ) -> list[str]:
-    pairs = list(zip(metric.labels, labels, strict=True))
     edges = [*map(bound_text, bounds), "+Inf"]
     return [
         *(_series(f"{metric.name}_bucket", [*pairs, ("le", edge)]) for edge in edges),

@@ -39,8 +39,10 @@ ROOMS = {
     "tail": Room(),
     # The door to drivers' own statistics.
     "ethtool": Room(),
-    "fetch": Room(("samples", "clock")),
+    "fetch": Room(("samples", "clock", "fetch.*")),
     # What a cloud has announced for this machine, and how each cloud is asked.
+    # The door to the kubelet of this node.
+    "kubelet": Room(("samples", "clock", "formats.podresources"), ("grpc",)),
     "notices": Room(),
     "clouds": Room(("samples", "clock", "fetch", "notices", "clouds.*")),
     "formats": Room(("samples",)),
@@ -55,6 +57,10 @@ ROOMS = {
     "derive.serving": Room(("samples", "catalogue", "reference.*", "derive.*", "objectives")),
     "derive.training": Room(
         ("samples", "catalogue", "reference.*", "derive.*", "objectives", "training.*")
+    ),
+    # What the kubelet lists, held against the GPUs on the board.
+    "derive.allocation": Room(
+        ("samples", "catalogue", "derive.*", "formats.device_ids", "formats.podresources")
     ),
     "derive.flops": Room(("reference.*", "derive.*", "training.records")),
     "derive.compat": Room(("samples", "catalogue", "foreign", "derive.*")),
@@ -93,18 +99,24 @@ ROOMS = {
     "formats.ranks": Room(("samples", "formats.podlog")),
     "sources.training_logs": Room((*SOURCE, "tail", "training.records")),
     "sources.training_files": Room((*SOURCE, "training.*", "sources.training_files.*")),
+    "sources.kubernetes": Room((*SOURCE, "derive.allocation.*", "kubelet")),
     # How far devices are from each other is arithmetic; the source brings the paths.
     "sources.topology": Room((*SOURCE, "derive.fabric.*", "sources.topology.*")),
     "sources.training_page": Room((*SOURCE, "training.*")),
     "sources.placement": Room((*SOURCE, "discovery.*")),
     # Where inference servers are looked for: finders know neither sources nor plans.
     "discovery": Room(("samples", "clock", "formats.*", "discovery.*")),
+    # Whose a process is, and whose a GPU.
+    "attribution": Room(("samples", "clock", "formats.*", "discovery.machine", "attribution.*")),
+    "sources.jobs": Room((*SOURCE, "discovery.machine", "attribution.*")),
+    "sources.slurm": Room((*SOURCE, "attribution.*")),
     "formats.pushes": Room(("samples", "training.*", "formats.nccl_settings")),
     "formats.filesd": Room(("samples",), ("yaml",)),
     "formats.trainlog": Room(("samples", "formats.trainlog.*", "training.records")),
     # What jobs write for other tools: turned into records, one encoding and one table of names.
     "formats.tags": Room(("samples", "training.*")),
     "formats.tfevents": Room(("samples", "formats.protobuf")),
+    "formats.podresources": Room(("samples", "formats.protobuf")),
     "formats.wandb": Room(("samples", "formats.protobuf")),
     "formats.mlflow": Room(("samples",)),
     "formats.trainer_state": Room(("samples",)),
@@ -113,11 +125,15 @@ ROOMS = {
     "sources.push": Room((*SOURCE, "training.*")),
     "sources.spot": Room((*SOURCE, "clouds.*", "notices")),
     "sinks": Room(("samples", "catalogue", "clock", "notices")),
+    "sinks.history": Room(("samples", "catalogue", "clock", "history")),
+    # The last hour in memory; it is told the time.
+    "history": Room(("samples", "catalogue")),
     "board": Room(("samples",)),
     "runner": Room(("samples", "clock", "board")),
     "isolate": Room(("samples", "clock", "catalogue", "sources"), ("psutil",)),
-    "exposition": Room(("samples", "catalogue", "clock", "board")),
-    "status": Room(("samples", "catalogue", "redaction")),
+    "owners": Room(("samples", "catalogue")),
+    "exposition": Room(("samples", "catalogue", "clock", "board", "owners")),
+    "status": Room(("samples", "catalogue", "redaction", "status.*")),
     # Takes secrets out of whatever people get to see.
     "redaction": Room(),
     "objectives": Room(),
@@ -129,6 +145,7 @@ ROOMS = {
     "unixsocket": Room(),
     "demo": Room(("samples", "clock", "demo.*")),
     "demo.drivers": Room(("samples", "clock", "demo.*", "ethtool")),
+    "demo.kubelet": Room(("samples", "demo.*", "kubelet", "formats.podresources")),
     "demo.nvml": Room(("samples", "clock", "demo.*", "nvml.driver")),
     "plans": Room(("*",), ("*",)),
     "connection": Room((), ("uvicorn",)),
@@ -178,6 +195,12 @@ ROOMS = {
             "sources.topology.*",
         )
     ),
+    "commands.top_parser": Room(
+        ("commands.*", "config"),
+        lazily=("clock", "top.*"),
+    ),
+    # A terminal's view of a daemon's page; only what a page tells.
+    "top": Room(("samples", "clock", "config", "fetch", "commands.pages", "top.*"), ("rich",)),
     "app": Room(
         (
             "board",
@@ -185,8 +208,10 @@ ROOMS = {
             "clock",
             "config",
             "exposition",
+            "history",
             "notices",
             "nvml.inventory",
+            "owners",
             "plans",
             "runner",
             "samples",
@@ -223,7 +248,7 @@ GUESTS = ("client.*",)
 GUESTS_USE = ("time", "time.*", "threading.Thread", "SystemExit")
 
 # Rooms that turn what they are given into something else: no files, no network, no threads.
-PURE = ("formats.*", "derive.*")
+PURE = ("formats.*", "derive.*", "status.*")
 IMPURE = ("open", "os", "os.*", "pathlib*", "socket*", "http*", "urllib.request*", "threading*")
 
 CATCHES_ALL = ("runner", "isolate", "workers", "client.run", "client.sender", "client.spot")

@@ -15,7 +15,9 @@ from typing import Any
 import pytest
 
 from exporter.clock import SystemClock
-from exporter.fetch import HttpFetcher, Response, _Budget, _unzipped
+from exporter.fetch import HttpFetcher, Response
+from exporter.fetch.bodies import unzipped
+from exporter.fetch.wire import Budget
 from exporter.samples import Malformed, SourceError, reason_of
 from tests.fakes import FakeClock
 from tests.servers import Script, Server, chunked, reply, request, serving
@@ -679,6 +681,6 @@ def test_a_page_of_very_many_packed_parts_is_refused(server: Start) -> None:
 def test_unpacking_keeps_the_deadline() -> None:
     """The clock is looked at for each piece while a body is unpacked."""
     body = gzip.compress(bytes(range(256)) * 8000, compresslevel=0)
-    assert len(_unzipped(body, 4 << 20, _Budget(TickingClock(0.1), 10.0, 0))) == 256 * 8000
+    assert len(unzipped(body, 4 << 20, Budget(TickingClock(0.1), 10.0, 0))) == 256 * 8000
     with pytest.raises(TimeoutError):
-        _unzipped(body, 4 << 20, _Budget(TickingClock(1.0), 10.0, 0))
+        unzipped(body, 4 << 20, Budget(TickingClock(1.0), 10.0, 0))

@@ -54,6 +54,20 @@ def test_no_reading_of_a_server_is_passed_over() -> None:
     assert one.fingerprint == same.fingerprint != faster.fingerprint
 
 
+def test_it_is_looked_whose_processes_are_where_the_driver_lists_them() -> None:
+    """And for jobs where either tells of them."""
+    both = {"jobs", "slurm"}
+    directory = "slurm: {job_mapping_directory: /run/jobs}"
+    assert both.isdisjoint(names(""))
+    assert both <= set(names("", gpus=True))
+    assert both.isdisjoint(names("sources: {nvml: {processes: false}}", gpus=True))
+    assert both & set(
+        names(f"sources: {{nvml: {{processes: false}}, {directory}}}", gpus=True)
+    ) == {"slurm"}
+    assert both.isdisjoint(names("sources: {jobs: {enabled: false}}", gpus=True))
+    assert both <= set(names("sources: {jobs: {enabled: true}}"))
+
+
 def test_a_peak_of_ones_own_starts_only_what_uses_it_anew() -> None:
     """The table of products is that of the settings; no reader of GPUs is disturbed."""
     own = "accelerators: [{name: NVIDIA H100 80GB HBM3, peak_flops: {bf16: 800T}}]"
@@ -178,6 +192,7 @@ def test_a_gpu_that_appears_later_is_noticed_and_never_given_up(tmp_path: Path) 
         "fabric: {enabled: false}\n"
         "cost: {enabled: false}\n"
         "push: {enabled: false}\n"
+        "history: false\n"
     )
     app = App(config)
     app.start()

@@ -25,6 +25,7 @@ from pydantic import (
     model_validator,
 )
 
+from exporter.config.cluster import JobsSettings, KubernetesSettings, SlurmSettings
 from exporter.config.ethtool import EthtoolSettings
 from exporter.config.fabric import (
     FabricSettings,
@@ -138,6 +139,9 @@ class SourcesSettings(Section):
     ethtool: EthtoolSettings = EthtoolSettings()
     process: ProcessSettings = ProcessSettings()
     topology: TopologySettings = TopologySettings()
+    kubernetes: KubernetesSettings = KubernetesSettings()
+    jobs: JobsSettings = JobsSettings()
+    slurm: SlurmSettings = SlurmSettings()
     inference: InferenceSettings = InferenceSettings()
     serving: ServingSettings = ServingSettings()
     logs: LogsSettings = LogsSettings()
@@ -196,6 +200,7 @@ class Settings(Section):
     ] = ()
     state_directory: AbsolutePath | None = None
     state_interval: Duration = Field(default="60s", ge=1, le=3600)  # type: ignore[assignment]
+    history: bool = True
     push: PushSettings = PushSettings()
     web: WebSettings = WebSettings()
     sources: SourcesSettings = SourcesSettings()

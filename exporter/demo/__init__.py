@@ -18,9 +18,10 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from exporter.clock import Clock, SystemClock
+from exporter.demo.collectives import Dumps
 from exporter.demo.drivers import DemoDrivers
 from exporter.demo.engines import (
     LLAMACPP_TYPE,
@@ -29,12 +30,14 @@ from exporter.demo.engines import (
     llamacpp_page,
     vllm_page,
 )
+from exporter.demo.faults import Faults
 from exporter.demo.kernel import KernelFiles
+from exporter.demo.kubelet import DemoKubelet
 from exporter.demo.metadata import MetadataServer, announced
 from exporter.demo.node import SERVING, Node
 from exporter.demo.nvml import DemoNvml
 from exporter.demo.sysfs import SysfsTree
-from exporter.demo.training import SCENARIOS, Faults
+from exporter.demo.training import SCENARIOS
 from exporter.demo.trainlog import Teller
 
 __all__ = ["PROMISE", "SCENARIOS", "TRAINING_LOG", "Demo", "DemoServer", "Faults"]
@@ -73,10 +76,11 @@ class Demo:
     """The node, its files below `directory`, and its servers.
 
     `root` is what to hand to sources as the machine's root, `kernel_log` the log below it,
-    `run` is the training job's name, `TRAINING_LOG` what it prints below the root; `servers` is
-    each inference server by name; `page_servers` must be served until `close`, and so must
-    `metadata`, the service in which the cloud tells of the machine. The node has been
-    running for half a minute when this returns, so that there is something to see.
+    `run` is the training job's name, `TRAINING_LOG` what it prints below the root, `dumps` where
+    NCCL Inspector writes down its collectives; `servers` is each inference server by name;
+    `page_servers` must be served until `close`, and so must `metadata`, the service in which the
+    cloud tells of the machine. The node has been running for half a minute when this returns, so
+    that there is something to see.
 
     Raises `OSError` if `directory` cannot be written or already holds a demo, `KeyError` for a
     `scenario` that is not one of `SCENARIOS`.
@@ -104,6 +108,9 @@ class Demo:
             log = self.root / TRAINING_LOG.lstrip("/")
             log.parent.mkdir(parents=True)
             self._teller = Teller(log, SCENARIOS[scenario], self._node.born)
+            self.dumps = self.root / "var/log/nccl"
+            self.dumps.mkdir(parents=True)
+            self._collectives = Dumps(self.dumps, self._node.born)
             self.run = self._node.job.stage.run
             self._write()
             llamacpp = PageServer(self._locked(llamacpp_page), LLAMACPP_TYPE)
@@ -141,6 +148,15 @@ class Demo:
         with self._lock:
             self._node.inject(faults)
 
+    def story(self) -> Mapping[str, Any] | None:
+        """Return which chapter is on, as JSON values; None where nothing is on a timetable."""
+        with self._lock:
+            return self._node.story.document(self._node.now)
+
+    def boot(self) -> str:
+        """Return what names this run of the machine."""
+        return f"demo-{self._node.born:.0f}-{self._node.boots}"
+
     def gpu_driver(self) -> DemoNvml:
         """Return NVIDIA's library as this node has it, for one source."""
         return DemoNvml(self._node, self._lock)
@@ -148,6 +164,10 @@ class Demo:
     def drivers(self) -> DemoDrivers:
         """Return the drivers of this node's network cards, for one source."""
         return DemoDrivers(self._node, self._lock)
+
+    def kubelet(self) -> DemoKubelet:
+        """Return what says which pods have this node's GPUs."""
+        return DemoKubelet(self._node)
 
     def close(self) -> None:
         """Stop the servers and remove the files; no harm in calling it twice."""
@@ -157,7 +177,9 @@ class Demo:
         self._tree.write(self._node)
         self._kernel.write(self._node)
         with self._lock:
-            self._teller.tell(self._node.job.take())
+            laps = self._node.job.take()
+            self._teller.tell(laps)
+        self._collectives.tell(laps)
 
     def _announced(self) -> Mapping[str, str]:
         with self._lock:

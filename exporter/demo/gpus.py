@@ -49,6 +49,9 @@ _BOARD, _MEMORY_IDLE, _MEMORY, _LINKS = 45.0, 75.0, 70.0, 30.0
 _SMS = 150.0
 _LEAK = 0.6  # for each degree above 40
 _SLOWDOWN = 120.0  # megahertz for each degree, beginning two degrees before the hottest
+_LOWEST = 345  # megahertz, however hot
+_BADLY_COOLED = 0.066  # degrees more for each watt
+_UNCOOLED = 0.2
 _LINK_RATE = 450e9
 _TICK = 1 / PER_SECOND
 _SETTLING = 1 - math.exp(-_TICK / 20)
@@ -152,7 +155,9 @@ class Gpu:
         self._resistance = dice.uniform(0.068, 0.074)
         self._watts = watts
         if index == SLOW and not sound:
-            self._resistance += 0.066
+            self._resistance += _BADLY_COOLED
+        self.hot = False
+        """Whether its fan has failed: others cool it a little."""
         if index == MENDING:
             self.uncorrected_before, self.remapped, self.remap_pending = 2, 1, True
         self._done = Done()
@@ -167,6 +172,11 @@ class Gpu:
     def average_power(self) -> float:
         """Watts over the last second."""
         return sum(self._powers) / max(1, len(self._powers))
+
+    @property
+    def bearable(self) -> float:
+        """The clock, in megahertz, that its temperature allows."""
+        return max(_LOWEST, TOP - _SLOWDOWN * max(0.0, self.temperature - HOTTEST + 2))
 
     def tick(self, moment: float, done: Done) -> None:
         """Let a tick pass that ends at `moment`; `done` is what has been done by then."""
@@ -195,8 +205,7 @@ class Gpu:
         rest += _LEAK * max(0.0, self.temperature - 40)
         core = _SMS * rate.sms + self._watts * rate.flops / (_FLOPS_PER_MEGAHERTZ * TOP)
         affordable = TOP * min(1.0, math.sqrt((LIMIT - rest) / core) if core else 1.0)
-        bearable = TOP - _SLOWDOWN * max(0.0, self.temperature - HOTTEST + 2)
-        limits = {"power": affordable, "heat": bearable, "cap": self.cap}
+        limits = {"power": affordable, "heat": self.bearable, "cap": self.cap}
         least = min(limits, key=limits.__getitem__)
         self.clock = int(limits[least]) // STEP * STEP
         self.holding = least if self.clock < TOP else ""
@@ -207,7 +216,7 @@ class Gpu:
         self.energy += self.power * _TICK
 
     def _heat(self, memory: float) -> None:
-        aim = self._inlet + self._resistance * self.power
+        aim = self._inlet + (self._resistance + _UNCOOLED * self.hot) * self.power
         self.temperature += (aim - self.temperature) * _SETTLING
         aim -= 6 - 8 * memory
         self.memory_temperature += (aim - self.memory_temperature) * _SETTLING

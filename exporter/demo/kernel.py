@@ -1,4 +1,4 @@
-"""What the kernel of the made-up node shows of its GPUs: processes, and its log.
+"""What the kernel of the made-up node shows of its GPUs: processes, whose they are, and its log.
 
 The log stands in a regular file in the format of `/dev/kmsg`, below the same root as the network's
 part of `/sys` (`sysfs`). Its clock starts when the node was born, which `/proc/stat` says.
@@ -12,6 +12,7 @@ from pathlib import Path
 
 from exporter.demo.gpus import HELPERS, OFF_THE_BUS, Process, Xid
 from exporter.demo.node import Node
+from exporter.demo.pods import DemoPod, owner_of, pods_of
 
 _ERROR, _NOTICE, _INFO = 3, 5, 6
 _LOADED = (
@@ -40,13 +41,29 @@ class KernelFiles:
                 self._say(_ERROR, xid.at, _line(node.gpus.all[xid.gpu].address, xid))
 
     def _begin(self, node: Node) -> None:
+        # The kernel's own: without it these would be the processes of a container.
+        self._put("proc/2/comm", "kthreadd")
+        pods = pods_of(node)
+        for pod in pods:
+            self._log(pod)
         for process in _processes(node):
             self._put(f"proc/{process.pid}/comm", process.name)
+            self._put(f"proc/{process.pid}/cgroup", f"0::{owner_of(process, pods).cgroup}")
+            # Behind the name: state, parent, and as the twentieth the start in ticks of the boot.
+            about = f"{process.pid} ({process.name}) S 1{' 0' * 17} 9"
+            self._put(f"proc/{process.pid}/stat", about)
         self._put("proc/stat", f"btime {int(node.born)}")
         self.log.parent.mkdir()
         self.log.touch()
         for level, at, text in _LOADED:
             self._say(level, at, text)
+
+    def _log(self, pod: DemoPod) -> None:
+        """Keep logs of a pod, as the kubelet does; there is nothing in them."""
+        self._put(f"{pod.log_folder}/0.log", "")
+        link = self._root / pod.log_link
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(self._root / pod.log_folder / "0.log")
 
     def _put(self, file: str, text: str) -> None:
         path = self._root / file

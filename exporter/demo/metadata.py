@@ -38,8 +38,10 @@ def announced(node: Node) -> Mapping[str, str]:
     if notice is not None and node.now >= notice:
         end = datetime.fromtimestamp(node.born + notice + WARNING, UTC)
         time = end.strftime("%Y-%m-%dT%H:%M:%SZ")
-        said[f"{_DATA}/spot/instance-action"] = f'{{"action": "terminate", "time": "{time}"}}'
-        said[f"{_DATA}/spot/termination-time"] = time
+        fate = node.job.faults.fate
+        said[f"{_DATA}/spot/instance-action"] = f'{{"action": "{fate}", "time": "{time}"}}'
+        if fate == "terminate":
+            said[f"{_DATA}/spot/termination-time"] = time
     return said
 
 

@@ -22,8 +22,10 @@ from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
 
+from exporter.demo.faults import Faults
 from exporter.demo.gpus import BANDWIDTH, SLOW, TOP, Done, Gpus, Process
-from exporter.demo.training import SCENARIOS, Faults, Job, Parts, Scenario
+from exporter.demo.story import Story
+from exporter.demo.training import SCENARIOS, Job, Parts, Scenario
 
 _TOKENS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0)
 _STEP_TOKENS = (1.0, *(float(2**n) for n in range(3, 15)))
@@ -155,16 +157,27 @@ class Traffic:
     """When requests arrive, and what they want.
 
     The rate has a wave over the day, one over two minutes, and bursts; all begin with the node, so
-    that there is the same to see at whatever hour it is born. `agents` is the share of requests
-    with long prompts, most of which was seen before.
+    that there is the same to see at whatever hour it is born; `calm` ones have no bursts. `agents`
+    is the share of requests with long prompts, most of which was seen before.
     """
 
-    def __init__(self, dice: Random, *, rate: float, agents: float, longest: int) -> None:
+    def __init__(
+        self, dice: Random, *, rate: float, agents: float, longest: int, calm: bool = False
+    ) -> None:
         self._dice = dice
         self._rate = rate
-        self._agents = agents
+        self._agents = self._usual = agents
         self._longest = longest
-        self._burst = (dice.uniform(30, 90), 0.0)
+        self._load = 1.0
+        self._burst = (math.inf if calm else dice.uniform(30, 90), 0.0)
+
+    def press(self, load: float, agents: float | None) -> None:
+        """Let `load` times as many requests come as usual, such a share of them with long prompts.
+
+        It counts from the next request but one on.
+        """
+        self._load = load
+        self._agents = self._usual if agents is None else agents
 
     def next(self, now: float) -> float:
         """Return when the next request arrives."""
@@ -176,7 +189,7 @@ class Traffic:
         day = 1 + 0.2 * math.sin(2 * math.pi * now / 86_400)
         minutes = 1 + 0.3 * math.sin(2 * math.pi * now / 120)
         burst = 2.5 if begin <= now else 1.0
-        return now + self._dice.expovariate(self._rate * day * minutes * burst)
+        return now + self._dice.expovariate(self._rate * self._load * day * minutes * burst)
 
     def request(self, now: float) -> Request:
         """Return a request that arrives now."""
@@ -211,7 +224,7 @@ class Server:
         self.prompt_seconds = self.decode_seconds = 0.0
         self.prompt_hits = self.ended_tokens = self.longest = 0
         self._window = (0, 0.0, 0, 0.0)
-        self._traffic = traffic
+        self.traffic = traffic
         self._dice = dice
         self._plan: list[tuple[Request, int]] = []
         self._began = 0.0
@@ -248,11 +261,11 @@ class Server:
         return prompted / prompting if prompting else 0.0, ended / decoding if decoding else 0.0
 
     def _arrive(self, now: float) -> None:
-        self._arrives = self._traffic.next(now)
+        self._arrives = self.traffic.next(now)
         if self._dice.random() < 0.004:
             self.refused += 1  # a bad request: an answer 400, and no trace in the engine
         else:
-            self.waiting.append(self._traffic.request(now - self.held_up))
+            self.waiting.append(self.traffic.request(now - self.held_up))
 
     def _admit(self, now: float) -> None:
         while self.waiting and len(self.running) < self.spec.slots:
@@ -592,24 +605,30 @@ class Node:
         self.born = born
         self.now = 0.0
         self.serves = scenario.gpus[0] >= SERVING
-        self.job = Job(scenario, SLOW)
-        self.fabric = Fabric(_dice(seed, "fabric"), self.job)
-        self.vllm = self._server(seed, _LARGE, rate=3.2, agents=0.22, longest=32_000)
-        self.llamacpp = self._server(seed, _SMALL, rate=0.2, agents=0.0, longest=4_096)
         self.gpus = Gpus(
             _dice(seed, "gpus"), _jobs(scenario), watts=scenario.watts, sound=scenario.sound
         )
+        self.job = Job(scenario, SLOW, lambda gpu: self.gpus.all[gpu].bearable)
+        self.fabric = Fabric(_dice(seed, "fabric"), self.job)
+        calm = scenario.calm
+        self.vllm = self._server(seed, _LARGE, rate=3.2, agents=0.22, longest=32_000, calm=calm)
+        self.llamacpp = self._server(seed, _SMALL, rate=0.2, agents=0.0, longest=4_096, calm=calm)
+        self.boots = 1
+        """How often the machine has started: one that the cloud stops comes back."""
+        self.story = Story(scenario.chapters)
         self.inject(scenario.faults)
 
     def inject(self, faults: Faults) -> None:
         """Let the node have other faults, the training job from its next step on."""
         self.job.faults = faults
         self.vllm.held_up = faults.held
+        self.vllm.traffic.press(faults.load, faults.agents)
         self.gpus.lose(faults.lost, self.now)
         self.fabric.cut(faults.cut)
         self.fabric.pause(_QUIET + faults.paused, faults.pausing)
-        for index in self.job.scenario.gpus:
+        for rank, index in enumerate(self.job.scenario.gpus):
             self.gpus.all[index].cap = TOP if faults.clock is None else faults.clock
+            self.gpus.all[index].hot = rank == faults.hot
 
     def advance(self, seconds: float) -> None:
         """Let time pass. Raises `ValueError` if it is to go back."""
@@ -617,10 +636,23 @@ class Node:
             raise ValueError(f"time does not go back: {seconds} seconds")
         # rounded, so that ten tenths of a second are a second
         self.now = round(self.now + seconds, 6)
-        while (moment := self.gpus.next) <= self.now:
+        while (moment := min(self.gpus.next, self.story.next)) <= self.now:
             self._pass(moment)
-            self.gpus.tick(self._done(moment))
+            if moment == self.gpus.next:
+                self.gpus.tick(self._done(moment))
+            if moment == self.story.next:
+                self._turn(moment)
         self._pass(self.now)
+
+    def _turn(self, moment: float) -> None:
+        """Let the next chapter begin, with its faults and without those of the one before."""
+        if self.job.faults.fate == "stop":
+            self.boots += 1
+            self.job.restart()
+        faults = self.story.turn().faults
+        if faults.notice is not None:
+            faults = faults._replace(notice=moment + faults.notice)
+        self.inject(faults)
 
     def _pass(self, until: float) -> None:
         if self.serves:
@@ -638,10 +670,12 @@ class Node:
             done[gpu] = _trained(now, self.fabric.phases(rank), self.job.flops(now, rank), *moved)
         return done
 
-    def _server(self, seed: int, spec: Spec, *, rate: float, agents: float, longest: int) -> Server:
+    def _server(
+        self, seed: int, spec: Spec, *, rate: float, agents: float, longest: int, calm: bool
+    ) -> Server:
         dice = _dice(seed, f"server {spec.name}")
         wishes = _dice(seed, f"traffic {spec.name}")
-        traffic = Traffic(wishes, rate=rate, agents=agents, longest=longest)
+        traffic = Traffic(wishes, rate=rate, agents=agents, longest=longest, calm=calm)
         return Server(spec, traffic, dice)
 
 

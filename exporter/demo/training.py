@@ -23,9 +23,12 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
+
+from exporter.demo.faults import Faults
+from exporter.demo.story import CHAPTERS, Chapter
 
 
 class Parts(NamedTuple):
@@ -126,41 +129,12 @@ class Stage(NamedTuple):
         return self.batch * self.sequence // self.world
 
 
-class Faults(NamedTuple):
-    """What is wrong with a job, or with the node. Shares are of the step as it then is; rails that
-    are down, and checkpoints, count for nothing there.
-
-    `paused` is the share of time in which the ports to the storage may not send (a storm of pause
-    frames), `pausing` that in which they have others wait; what that costs the loader is `data`'s
-    to say. `data` is waiting for the loader, `late` waiting in the collective for ranks of other
-    nodes, `clock` a cap in megahertz on the job's GPUs, `straggler` one of the node's ranks, the
-    work of which takes `slower` times as long. A checkpoint is written each `checkpoint_steps`.
-    `notice` seconds after its beginning the cloud announces that it takes the node away.
-
-    `cut` is the rail whose cable is broken: its port is down at once, and the job waits for it from
-    its next step on. `lost` is a GPU that has fallen off the bus, `held` are seconds for which the
-    front end keeps each request before the large server's engine has it.
-    """
-
-    data: float = 0.0
-    late: float = 0.0
-    clock: int | None = None
-    straggler: int | None = None
-    slower: float = 1.2
-    checkpoint_steps: int | None = None
-    lost: int | None = None
-    held: float = 0.0
-    paused: float = 0.0
-    pausing: float = 0.0
-    notice: float | None = None
-    cut: int | None = None
-
-
 class Scenario(NamedTuple):
     """A course of stages, each with how many steps it lasts (the last one never ends).
 
     `gpus` are those of this node, rank 0 first. `sound`: no cable, fan or memory is bad. Tensor
-    cores draw `watts` at full speed.
+    cores draw `watts` at full speed. `calm`: requests come without bursts. Of the `chapters` each
+    brings its own faults, one after the other, again and again.
     """
 
     course: tuple[tuple[Stage, int], ...]
@@ -168,6 +142,8 @@ class Scenario(NamedTuple):
     faults: Faults = Faults()
     sound: bool = False
     watts: float = 1250.0
+    calm: bool = False
+    chapters: tuple[Chapter, ...] = ()
 
 
 _FASTER = 1.08
@@ -188,6 +164,8 @@ class Lap(NamedTuple):
     began: float
     slowest: Parts
     ranks: tuple[Parts, ...]
+    interrupted: bool = False
+    """Whether its machine was taken away before it, which the job knew."""
 
     @property
     def ends(self) -> float:
@@ -218,7 +196,9 @@ class Lap(NamedTuple):
 class Job:
     """Goes through a course. Whoever moves it on says how long the ranks talk: `begin`."""
 
-    def __init__(self, scenario: Scenario, slow: int) -> None:
+    def __init__(
+        self, scenario: Scenario, slow: int, clock: Callable[[int], float] = lambda _: math.inf
+    ) -> None:
         self.scenario = scenario
         self.faults = scenario.faults
         self.done: deque[Lap] = deque(maxlen=512)
@@ -227,7 +207,9 @@ class Job:
         self._past = [Parts()] * (len(scenario.gpus) + 1)
         self._flops = 0.0
         self._slow = slow
+        self._clock = clock
         self._attempt = 0
+        self._interrupted = self._warned = False
         self._talking = 0.0
         self.lap: Lap
 
@@ -243,19 +225,24 @@ class Job:
         then so long as `talking`, unless the stage knows better.
         """
         stage, anew = self._at(self.steps)
+        interrupted, self._interrupted = self._interrupted, False
+        anew = anew or interrupted
         self._attempt += anew
-        parts = self._parts(stage, jitter, anew=anew and self.steps > 0)
-        paces = self._paces()
-        work = max(paces)
-        slowest = parts._replace(matmul=parts.matmul * work, memory=parts.memory * work)
+        notice = self.faults.notice
+        warned, self._warned = self._warned, notice is not None and at >= notice
+        parts = self._parts(
+            stage, jitter, anew=anew and self.steps > 0, warned=self._warned and not warned
+        )
+        works = [self._work(rank, parts) for rank in range(len(self.scenario.gpus))]
+        slowest = max(works, key=lambda one: one.work)
         # Ranks of other nodes keep this one waiting, whatever its own pace.
         talking = talking if stage.communication is None else stage.communication
         slowest = _injected(slowest._replace(communication=talking), self.faults)
         self._talking = slowest.communication
         waiting = max(0.0, ready + talking - at - slowest.seconds)
         slowest = slowest._replace(communication=slowest.communication + waiting)
-        ranks = tuple(_at_pace(slowest, parts, pace) for pace in paces)
-        self.lap = Lap(self.steps + 1, self._attempt, stage, at, slowest, ranks)
+        ranks = tuple(_waiting(one, slowest) for one in works)
+        self.lap = Lap(self.steps + 1, self._attempt, stage, at, slowest, ranks, interrupted)
 
     def resume(self, ready: float) -> None:
         """Let a step that waits for the fabric talk from `ready` on."""
@@ -266,6 +253,10 @@ class Job:
         )
         slowest = lap.slowest._replace(communication=talking)
         self.lap = lap._replace(slowest=slowest, ranks=ranks)
+
+    def restart(self) -> None:
+        """Let the job's next step be the first of another attempt: its machine was away."""
+        self._interrupted = True
 
     def end(self) -> None:
         """Count the step that is over."""
@@ -301,12 +292,13 @@ class Job:
             begins += steps
         return self.scenario.course[-1][0], step == begins
 
-    def _parts(self, stage: Stage, jitter: float, *, anew: bool) -> Parts:
+    def _parts(self, stage: Stage, jitter: float, *, anew: bool, warned: bool) -> Parts:
+        """Return the parts of a step; `warned`: the job has just heard that it must leave."""
         faults = self.faults
         every = stage.checkpoint_steps
         if faults.checkpoint_steps is not None:
             every = faults.checkpoint_steps
-        saves = every > 0 and self.steps > 0 and self.steps % every == 0
+        saves = warned or (every > 0 and self.steps > 0 and self.steps % every == 0)
         slowdown = max(1.0, stage.clock / faults.clock) if faults.clock else 1.0
         return Parts(
             restart=_RESTART * anew,
@@ -320,13 +312,16 @@ class Job:
             steps=1.0,
         )
 
-    def _paces(self) -> list[float]:
-        """Return how long the work of each of the node's ranks takes, for each second it should."""
-        paces = []
-        for rank, gpu in enumerate(self.scenario.gpus):
-            pace = 1.0 if self.scenario.sound or gpu == self._slow else 1 / _FASTER
-            paces.append(pace * (self.faults.slower if rank == self.faults.straggler else 1.0))
-        return paces
+    def _work(self, rank: int, parts: Parts) -> Parts:
+        """Return the parts of a step with what the work of a rank of the node takes.
+
+        Heat holds the clock down, and the products with it.
+        """
+        gpu, faults = self.scenario.gpus[rank], self.faults
+        pace = 1.0 if self.scenario.sound or gpu == self._slow else 1 / _FASTER
+        pace *= faults.slower if rank == faults.straggler else 1.0
+        hot = max(1.0, self.stage.clock / self._clock(gpu)) if rank == faults.hot else 1.0
+        return parts._replace(matmul=parts.matmul * pace * hot, memory=parts.memory * pace)
 
 
 def _injected(parts: Parts, faults: Faults) -> Parts:
@@ -339,12 +334,11 @@ def _injected(parts: Parts, faults: Faults) -> Parts:
     )
 
 
-def _at_pace(slowest: Parts, parts: Parts, pace: float) -> Parts:
-    """Return a rank's parts: it works at its own pace, and then waits for the slowest."""
-    matmul, memory = parts.matmul * pace, parts.memory * pace
-    rest = slowest.work - matmul - memory
+def _waiting(own: Parts, slowest: Parts) -> Parts:
+    """Return a rank's parts: it does its own work, and then waits for the slowest."""
+    rest = slowest.work - own.work
     return slowest._replace(
-        matmul=matmul, memory=memory, communication=slowest.communication + rest
+        matmul=own.matmul, memory=own.memory, communication=slowest.communication + rest
     )
 
 
@@ -463,9 +457,10 @@ def _seconds(stage: Stage) -> float:
 
 _TRAINERS = (4, 5, 6, 7)
 _DEFAULT = Scenario(((MIXED, 0),), _TRAINERS)
+_SOUND = Scenario(((MIXED._replace(communication=1.1), 0),), _TRAINERS, sound=True)
 SCENARIOS: Mapping[str, Scenario] = {
     "default": _DEFAULT,
-    "sound": Scenario(((MIXED._replace(communication=1.1), 0),), _TRAINERS, sound=True),
+    "sound": _SOUND,
     "data-stall": _DEFAULT._replace(faults=Faults(data=0.25)),
     "late-ranks": _DEFAULT._replace(faults=Faults(late=0.2)),
     "clock-cap": _DEFAULT._replace(faults=Faults(clock=1005)),
@@ -476,5 +471,6 @@ SCENARIOS: Mapping[str, Scenario] = {
     "case-study": Scenario(
         _course(tuple(CASE_STUDY.values())), tuple(range(8)), sound=True, watts=700.0
     ),
+    "story": _SOUND._replace(calm=True, chapters=CHAPTERS),
 }
 """What `flopwatch demo --scenario` can show."""

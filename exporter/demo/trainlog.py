@@ -20,6 +20,8 @@ _DOTS = 48
 _RATE = 1.5e-4
 _QUEUED = 95.0
 """Seconds for which the job waited before it began."""
+_BOOTED = 2.0
+"""Seconds from an interruption until the job starts again."""
 _MOST = 256
 """Records that a client sends in one push."""
 _KEPT = 4096
@@ -93,7 +95,13 @@ def records(lap: Lap, scenario: Scenario, born: float, *, anew: bool) -> Iterato
         if lap.attempt == 1:
             wall = born + lap.began - _QUEUED
             yield {**common, "kind": "moment", "moment": "submitted", "wall": wall}
-        yield {**common, "kind": "moment", "moment": "started", "wall": born + lap.began}
+        if lap.interrupted:
+            former = {"run": stage.run, "attempt": str(lap.attempt - 1), "step": lap.number - 1}
+            yield {
+                **former, "kind": "moment", "moment": "interrupted", "wall": born + lap.began,
+            }  # fmt: skip
+        started = born + lap.began + _BOOTED * lap.interrupted
+        yield {**common, "kind": "moment", "moment": "started", "wall": started}
     if lap.slowest.checkpoint > 0:
         yield {
             **common, "kind": "moment", "moment": "checkpoint_saved", "step": lap.number - 1,

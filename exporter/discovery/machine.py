@@ -73,6 +73,23 @@ class Machine:
         """
         return self._beginning(self._proc / str(pid) / "environ", _LONGEST_ENVIRONMENT)
 
+    def cgroup(self, pid: int) -> str:
+        """Return the lines of a process's cgroups, "" if it is gone or that may not be seen."""
+        return self._beginning(self._proc / str(pid) / "cgroup").decode("utf-8", "replace")
+
+    def user(self, pid: int) -> int | None:
+        """Return whose a process is, by number; `None` if it is gone."""
+        found = self._user(pid)
+        return None if found < 0 else found
+
+    def shows_all(self) -> bool:
+        """Tell whether the numbers of processes here are those of the machine.
+
+        The kernel's own threads are in the first process namespace only, and the second process of
+        all makes them. A container without the host's namespace (`hostPID`) has none of them.
+        """
+        return self._beginning(self._proc / "2" / "comm").strip() == b"kthreadd"
+
     def stat(self, pid: int) -> Stat | None:
         """Return a process's parent and start, `None` if it is gone."""
         return sockets.stat(self._beginning(self._proc / str(pid) / "stat"))

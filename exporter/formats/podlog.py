@@ -18,6 +18,39 @@ _INDEX = re.compile(r"(?:-\d{1,5})+$")
 _ROLE = re.compile(r"-(?:master|workers?|launcher|chief|leader|nodes?|ps)$")
 
 
+_FOLDER = re.compile(r"([^/_]+)_([^/_]+)_([0-9A-Za-z.-]+)")
+_CONTAINER = re.compile(r"([^/_]+)_([^/_]+)_([^/]+)-([0-9a-f]{64})\.log")
+
+
+class Folder(NamedTuple):
+    """Whose logs a folder of `/var/log/pods` holds."""
+
+    namespace: str
+    name: str
+    uid: str
+
+
+class Link(NamedTuple):
+    """Whose log a link of `/var/log/containers` leads to; `id` is the container's."""
+
+    namespace: str
+    name: str
+    container: str
+    id: str
+
+
+def folder_of(name: str) -> Folder | None:
+    """Return which pod a folder of this name belongs to, `None` if it is no pod's."""
+    match = _FOLDER.fullmatch(name)
+    return None if match is None else Folder(match[1], match[2], match[3])
+
+
+def link_of(name: str) -> Link | None:
+    """Return which container a link of this name belongs to, `None` if it is no container's."""
+    match = _CONTAINER.fullmatch(name)
+    return None if match is None else Link(match[2], match[1], match[3], match[4])
+
+
 class Pod(NamedTuple):
     """A container of a pod; `restarts` is how often it was started again, where the path tells."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from pathlib import Path
 
 _TRACES = (
@@ -55,3 +57,29 @@ def addresses_on_bus(root: Path) -> list[str]:
         if vendor == "0x10de" and kind.startswith(("0x0300", "0x0302")):
             found.append(device.name)
     return sorted(found)
+
+
+_UUID = re.compile(r"^GPU UUID:\s*(GPU-[0-9a-fA-F-]{36})\s*$", re.MULTILINE)
+_MINOR = re.compile(r"^Device Minor:\s*(\d{1,4})\s*$", re.MULTILINE)
+
+
+def device_files(root: Path) -> Mapping[str, str]:
+    """Return the UUID of each GPU by the number of its device file: `/dev/nvidia3` is 3.
+
+    By the driver's own files, below `root` or as a container has them, where `/proc` is the
+    machine's in this respect. The number is not the index that the library counts by.
+    """
+    found: dict[str, str] = {}
+    for base in dict.fromkeys((root, Path("/"))):
+        for file in sorted((base / "proc/driver/nvidia/gpus").glob("*/information"))[:256]:
+            try:
+                with file.open("rb") as opened:
+                    text = opened.read(4096).decode("ascii", "replace")
+            except OSError:
+                continue
+            uuid, minor = _UUID.search(text), _MINOR.search(text)
+            if uuid is not None and minor is not None:
+                found.setdefault(minor[1], uuid[1])
+        if found:
+            break
+    return found

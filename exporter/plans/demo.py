@@ -6,7 +6,7 @@ import contextlib
 import datetime as dt
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,10 +20,12 @@ from exporter.config import (
     Settings,
 )
 from exporter.config.money import CostSettings
+from exporter.config.training import DirectorySettings
 from exporter.formats import pushes
 from exporter.isolate import Remembers
 from exporter.objectives import read_inference
 from exporter.plans import plan
+from exporter.plans.cluster import kubernetes_source
 from exporter.plans.estate import Estate, Plan, Planner
 from exporter.plans.ethtool import ethtool_source
 from exporter.runner import Schedule
@@ -63,15 +65,17 @@ class _DemoDriver:
     name = "demo"
     group = c.EXPORTER
 
-    def __init__(self, demo: Demo, estate: Estate) -> None:
+    def __init__(self, demo: Demo, estate: Estate, turned: Callable[[], object]) -> None:
         self._demo = demo
         self._estate = estate
+        self._turned = turned
         self._last = estate.clock.monotonic()
 
     def read(self) -> Iterable[Sample]:
         now = self._estate.clock.monotonic()
         self._demo.step(now - self._last)
         self._last = now
+        self._turned()
         for body in self._demo.pushes():
             found = pushes.read(body, _MOST_PUSHED)
             ledger = self._estate.training
@@ -137,8 +141,39 @@ class Lent:
         source.close()
 
 
+class Reborn:
+    """A source of a machine that starts again: it is made anew with each boot."""
+
+    def __init__(self, name: str, group: str, make: Callable[[], Source], boot: Callable[[], str]):
+        self.name = name
+        self.group = group
+        self._make = make
+        self._boot = boot
+        self._made: tuple[str, Source] | None = None
+
+    def read(self) -> Iterable[Item]:
+        """Read the source of this boot. Raises what it raises."""
+        boot = self._boot()
+        if self._made is None or self._made[0] != boot:
+            self.close()
+            self._made = boot, self._make()
+        return self._made[1].read()
+
+    def close(self) -> None:
+        """Close the source."""
+        if self._made is not None:
+            self._made[1].close()
+            self._made = None
+
+
 def _on_fake_driver(one: Plan, settings: Settings, demo: Demo, estate: Estate) -> Plan:
     """Let sources ask the demo's drivers, in this process: no library, no child."""
+    if one.name == "spot":
+        return replace(one, make=lambda: Reborn(one.name, one.group, one.make, demo.boot))
+    if one.name == "kubernetes":
+        return replace(
+            one, make=lambda: kubernetes_source(settings, estate, kubelet=demo.kubelet())
+        )
     if one.name == "ethtool":
         source = ethtool_source(settings, demo.drivers())
         return replace(one, make=lambda: source)
@@ -159,13 +194,33 @@ def _on_fake_driver(one: Plan, settings: Settings, demo: Demo, estate: Estate) -
     return replace(one, make=lambda: Lent("nvml", c.GPU, make, estate.clock, estate.memories))
 
 
+def _turner(
+    demo: Demo, narrate: Callable[[Mapping[str, Any]], object] | None
+) -> Callable[[], None]:
+    """Return what narrates a chapter that has begun, at the first look at it."""
+    seen: tuple[object, ...] = ()
+
+    def turned() -> None:
+        nonlocal seen
+        story = demo.story() if narrate is not None else None
+        if narrate is None or story is None:
+            return
+        if seen != (seen := (story["lap"], story["number"])):
+            narrate(story)
+
+    return turned
+
+
 @contextlib.contextmanager
 def demo_plans(
-    scenario: str = "default", tell: Callable[[Demo], object] | None = None
+    scenario: str = "default",
+    tell: Callable[[Demo], object] | None = None,
+    narrate: Callable[[Mapping[str, Any]], object] | None = None,
 ) -> Iterator[Planner]:
     """Give plans for a made-up node: real readers over a fake fabric and fake servers.
 
-    `scenario` is one of `exporter.demo.SCENARIOS`; `tell` is told the node, to inject faults.
+    `scenario` is one of `exporter.demo.SCENARIOS`; `tell` is told the node, to inject faults;
+    `narrate` is told each chapter of a story when it begins.
 
     The host is the real one; GPUs, network and inference servers are made up, and so is what was
     promised, unless the settings have an objective.
@@ -203,9 +258,17 @@ def demo_plans(
             spot = settings.sources.spot.model_copy(
                 update={"enabled": True, "provider": "aws", "endpoint": demo.metadata.url}
             )
+            nccl = settings.sources.nccl
+            dumps = DirectorySettings(path=str(demo.dumps), run=demo.run)
+            nccl = nccl.model_copy(update={"directories": (*nccl.directories, dumps)})
+            pods = settings.sources.kubernetes
+            pods = pods.model_copy(update={"enabled": pods.enabled is not False})
             sources = settings.sources.model_copy(
-                update={"inference": inference, "logs": logs, "spot": spot}
-            )
+                update={
+                    "inference": inference, "logs": logs, "nccl": nccl, "spot": spot,
+                    "kubernetes": pods,
+                }
+            )  # fmt: skip
             made = settings.model_copy(
                 update={
                     "root": str(demo.root), "sources": sources,
@@ -219,11 +282,14 @@ def demo_plans(
                     "cost": settings.cost if settings.cost.gpu_hour else _PRICED,
                 }
             )  # fmt: skip
+            estate.story.tell = demo.story
             real = [one for one in plan(settings, estate) if one.name == "host"]
-            fake = [one for one in plan(made, replace(estate, gpus=True)) if one.name != "host"]
+            there = replace(estate, gpus=True, boot=demo.boot)
+            fake = [one for one in plan(made, there) if one.name != "host"]
             driver = Plan(
-                "demo", c.EXPORTER, Schedule(1.0, 2.0), "demo", lambda: _DemoDriver(demo, estate)
-            )
+                "demo", c.EXPORTER, Schedule(1.0, 2.0), "demo",
+                lambda: _DemoDriver(demo, estate, _turner(demo, narrate)),
+            )  # fmt: skip
             return [*real, *(_on_fake_driver(one, made, demo, estate) for one in fake), driver]
 
         try:

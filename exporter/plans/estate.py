@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from exporter import catalogue as c
+from exporter.attribution.pods import PodBoard
 from exporter.board import Board
 from exporter.clock import Clock
 from exporter.config import (
@@ -20,10 +21,13 @@ from exporter.discovery import (
     Register,
 )
 from exporter.engines import Engine, load_engines
+from exporter.history import History
 from exporter.notices import NoticeBoard
 from exporter.reference.xids import load as load_xids
 from exporter.runner import Schedule
 from exporter.samples import Source
+from exporter.sinks.statefile import this_boot
+from exporter.status.conditions import Watch
 from exporter.training import TrainingLedger
 from exporter.training.reception import Reception
 from exporter.xids import XidLedger
@@ -75,6 +79,13 @@ class Mappings:
         return self._engines
 
 
+class Story:
+    """Which chapter of its story a made-up machine is in, for the status document."""
+
+    def __init__(self) -> None:
+        self.tell: Callable[[], Mapping[str, Any] | None] = lambda: None
+
+
 @dataclass(frozen=True)
 class Estate:
     """What sources are given beside their settings; it outlives a reload.
@@ -83,9 +94,11 @@ class Estate:
     off; `recalled` is set once what a former daemon has left is among them. `mappings` are those of
     the engines. `found` holds the inference servers that discovery has found, `training` what
     readers tell of training runs, and `reception` what became of what jobs push. `notices` is what
-    the cloud has announced for this machine. `ending` is set when the daemon ends. `gpus` tells
-    whether the machine has a GPU driver, or a GPU. `life` names
-    this run of the daemon: what is remembered from it goes on without a gap.
+    the cloud has announced for this machine, `pods` are the node's pods as they were seen last.
+    `history` is the last hour of what the status page draws, `watch` since when conditions hold.
+    `ending` is set when the daemon ends. `boot` names this run of the machine; `story` is what a
+    made-up one goes through. `gpus` tells whether the machine has a GPU driver, or a GPU. `life`
+    names this run of the daemon: what is remembered from it goes on without a gap.
     """
 
     clock: Clock
@@ -97,8 +110,13 @@ class Estate:
     training: TrainingLedger = field(default_factory=TrainingLedger)
     reception: Reception = field(default_factory=Reception)
     notices: NoticeBoard = field(default_factory=NoticeBoard)
+    pods: PodBoard = field(default_factory=PodBoard)
+    history: History = field(default_factory=History)
+    watch: Watch = field(default_factory=Watch)
     recalled: threading.Event = field(default_factory=threading.Event)
     ending: threading.Event = field(default_factory=threading.Event)
+    boot: Callable[[], str] = this_boot
+    story: Story = field(default_factory=Story)
     gpus: bool = False
     life: str = field(default_factory=lambda: uuid.uuid4().hex)
 

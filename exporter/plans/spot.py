@@ -21,7 +21,6 @@ from exporter.plans.spread import node_name, shared
 from exporter.runner import Schedule
 from exporter.samples import Malformed, Source, SourceError, reason_of
 from exporter.sinks.notices import AlertmanagerSink, NoticeFile, Webhook
-from exporter.sinks.statefile import this_boot
 from exporter.sources.derived import DerivedSource
 from exporter.sources.spot import SpotSource
 
@@ -49,7 +48,7 @@ def spot_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
 
     def make() -> SpotSource:
         return SpotSource(
-            _cloud(provider, spot, estate), estate.notices, estate.clock, boot=this_boot(),
+            _cloud(provider, spot, estate), estate.notices, estate.clock, boot=estate.boot(),
             **remembering(settings, estate),
         )  # fmt: skip
 
@@ -76,7 +75,7 @@ def _notify_plans(notify: NotifySettings, estate: Estate) -> Iterator[Plan]:
 
     if (path := _file(notify)) is not None:
         yield planned(
-            "file", path, lambda: NoticeFile(path, notices, clock, boot=this_boot())
+            "file", path, lambda: NoticeFile(path, notices, clock, boot=estate.boot())
         )  # fmt: skip
     for one in notify.webhooks:
         post = _Post(one, "", notify.timeout, clock)

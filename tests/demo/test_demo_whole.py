@@ -133,6 +133,20 @@ def test_the_demos_dollars_are_price_times_time(shown: Shown) -> None:
     assert shown.values(c.COST_ENERGY_DOLLARS_TOTAL, "gpu").keys() == {(at,) for at in "01234567"}
 
 
+def test_a_gpu_that_two_pods_share_is_split_between_them(shown: Shown) -> None:
+    """By the processes' cgroups: the third GPU serves the large model, and embeddings too."""
+    memory = shown.values(c.GPU_ALLOCATION_MEMORY_USED_BYTES, "gpu", "namespace", "pod")
+    server, embeddings = "llama-70b-6d5f7c9b4-x8kq2", "embeddings-7c9d8b6f5d-m2wzt"
+    assert {pod for gpu, _, pod in memory if gpu == "2"} == {server, embeddings}
+    assert memory["2", "serving", embeddings] < memory["2", "serving", server] / 10
+    assert {pod for gpu, _, pod in memory if gpu == "5"} == {"llama2-13b-worker-0"}
+    seconds = shown.values(c.GPU_ALLOCATION_SM_SECONDS_TOTAL, "gpu", "pod")
+    busy = shown.values(c.GPU_BUSY_SECONDS_TOTAL, "gpu")["2",]
+    split = seconds["2", server] + seconds["2", embeddings]
+    assert 0 < seconds["2", embeddings] < seconds["2", server]
+    assert split == pytest.approx(busy, rel=0.1), (seconds, busy)
+
+
 def test_the_demo_keeps_and_breaks_what_was_promised_within_a_minute(shown: Shown) -> None:
     """Met, violated with a cause, undetermined, and a budget that is overdrawn."""
     early = next(one for one in shown.moments if one.at == 60)
@@ -189,3 +203,16 @@ def test_the_demo_takes_the_users_objectives_where_there_are_any(
 def test_the_demo_writes_no_state_whatever_is_configured() -> None:
     plans = planned("state_directory: /nonexistent/state")
     assert "state" not in {one.name for one in plans}
+
+
+def test_gpus_are_told_with_their_pods_and_tenants_pay_for_them(shown: Shown) -> None:
+    """Four serve, one of them for two pods, and four train; each tenant pays half of the node."""
+    pods = shown.values(c.GPU_ALLOCATION_INFO, "gpu", "pod")
+    assert sorted(gpu for gpu, _ in pods) == sorted([*map(str, range(8)), "2"])
+    shares = shown.values(c.GPU_ALLOCATION_SHARE_RATIO, "gpu", "namespace", "container")
+    assert shares["2", "serving", "vllm"] == shares["2", "serving", "server"] == 0.5
+    assert sum(shares.values()) == 8
+    assert shown.values(c.COST_ALLOCATED_GPUS, "namespace") == {("serving",): 4, ("research",): 4}
+    dollars = shown.values(c.COST_TENANT_DOLLARS_TOTAL, "namespace")
+    assert dollars["serving",] == pytest.approx(dollars["research",], rel=0.1)
+    assert dollars["serving",] > 0

@@ -12,7 +12,9 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from exporter import catalogue as c
+from exporter.derive.money.accounts import Account
 from exporter.derive.money.energy import Energy
+from exporter.derive.money.owners import Owner
 from exporter.derive.money.pricing import Hours, Listed, Owned, Pricing, Schedule
 from exporter.samples import Sample
 from tests.derive.cost_lab import STEP, Daemon, Driver, Scraper, gpu, info
@@ -412,6 +414,85 @@ def test_four_pods_with_a_part_of_a_gpu_each_make_one_gpu_hour(tmp_path: Path) -
     assert one.value(c.COST_TENANT_DOLLARS_TOTAL, "team", "reserved") == pytest.approx(2.0)
     assert by_state(one)["idle"] == pytest.approx(0.2)
     assert one.value(c.COST_ALLOCATED_GPUS, "team") == pytest.approx(1.0)
+
+
+def parted(*rows: tuple[int, str, str, str, float]) -> Iterable[Sample]:
+    """Return who has which part of a GPU."""
+    for at, *who, share in rows:
+        yield c.GPU_ALLOCATION_INFO(1, *gpu(at), *who)
+        yield c.GPU_ALLOCATION_SHARE_RATIO(share, *gpu(at), *who)
+
+
+def test_instances_and_replicas_are_paid_by_their_parts(tmp_path: Path) -> None:
+    """Two of seven slices, by two containers, and three of seven; what nobody has nobody pays."""
+    clock = FakeClock(now=1000.123456789)
+    driver = Driver(clock, {0: 0.0})
+    driver.extra = lambda _: parted(
+        (0, "a", "p", "main", 1 / 7), (0, "a", "p", "second", 1 / 7), (0, "b", "q", "main", 3 / 7)
+    )
+    one = daemon(tmp_path, clock, driver)
+    one.step()
+    run(one, 3600)
+
+    pods = {s.labels[1]: s.value for s in one.samples(c.COST_POD_GPU_SECONDS_TOTAL)}
+    assert pods == {
+        "p": pytest.approx(3600 * 2 / 7, abs=1e-6), "q": pytest.approx(3600 * 3 / 7, abs=1e-6)
+    }  # fmt: skip
+    assert one.value(c.COST_TENANT_DOLLARS_TOTAL, "b", "reserved") == pytest.approx(2 * 3 / 7)
+    unused = {s.labels[0]: s.value for s in one.samples(c.COST_TENANT_UNUSED_GPU_SECONDS_TOTAL)}
+    assert unused["a"] == pytest.approx(3600 * 2 / 7, abs=0.01)
+    assert one.value(c.COST_ALLOCATED_GPUS, "a") == pytest.approx(2 / 7)
+
+
+def test_seven_slices_make_one_gpu_to_the_nanosecond(tmp_path: Path) -> None:
+    clock = FakeClock(now=1000.123456789)
+    driver = Driver(clock, {0: 0.3})
+    driver.extra = lambda _: parted(*((0, "a", f"pod-{n}", "main", 1 / 7) for n in range(7)))
+    one = daemon(tmp_path, clock, driver)
+    one.step()
+    run(one, 3600)
+
+    pods = [s.value for s in one.samples(c.COST_POD_GPU_SECONDS_TOTAL)]
+    assert sum(round(v * 1e9) for v in pods) == 3600 * 10**9  # type: ignore[misc, operator]
+    assert one.value(c.COST_ALLOCATED_GPUS, "a") == pytest.approx(1.0)
+
+
+def test_where_one_part_is_not_known_parts_are_even(tmp_path: Path) -> None:
+    """A fraction by another vendor's plugin beside a replica; a share of two containers."""
+    clock = FakeClock()
+    driver = Driver(clock, {0: 0.0})
+    driver.extra = lambda _: [
+        *parted((0, "a", "p", "main", 0.25)), *owners((0, "b", "q", "main")),
+        *owners((0, "a", "p", "sidecar")),
+    ]  # fmt: skip
+    one = daemon(tmp_path, clock, driver)
+    one.step()
+    run(one, 600)
+
+    pods = [s.value for s in one.samples(c.COST_POD_GPU_SECONDS_TOTAL)]
+    assert pods == [pytest.approx(300, abs=1e-6)] * 2
+
+
+def test_more_than_a_gpu_is_not_given_away(tmp_path: Path) -> None:
+    """Two that are each told to have all of it pay half each."""
+    clock = FakeClock()
+    driver = Driver(clock, {0: 0.0})
+    driver.extra = lambda _: parted((0, "a", "p", "main", 1.0), (0, "b", "q", "main", 1.0))
+    one = daemon(tmp_path, clock, driver)
+    one.step()
+    run(one, 600)
+
+    pods = [s.value for s in one.samples(c.COST_POD_GPU_SECONDS_TOTAL)]
+    assert pods == [pytest.approx(300, abs=1e-6)] * 2
+
+
+def test_owners_of_a_former_version_are_taken_over() -> None:
+    account = Account(0.0)
+    account.owners = (Owner("a", "p", 0.5),)
+    told = account.memory()
+    assert Account.restored(told).owners == account.owners
+    told["owners"] = [["a", "p"]]
+    assert Account.restored(told).owners == (Owner("a", "p"),)
 
 
 def test_a_gpu_without_counters_of_activity_costs_all_the_same(tmp_path: Path) -> None:

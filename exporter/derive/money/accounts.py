@@ -8,9 +8,10 @@ can tell whether the GPU worked, its time is booked as `unknown`, and costs what
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from exporter.derive.money.owners import Owner, Owners
 from exporter.derive.money.pricing import Price, Schedule
 
 STATES = ("busy", "idle", "unknown", "unallocated")
@@ -42,10 +43,6 @@ class Booked(NamedTuple):
     dollars: float | None = None
     waste: float | None = None
     """The dollars of what is known to have been idle; None where that is not known."""
-
-
-Owners = tuple[tuple[str, str], ...]
-"""Who has a GPU: namespace and pod of each; nobody where it is empty."""
 
 
 class Account:
@@ -161,7 +158,7 @@ class Account:
         account.price = None if memory["price"] is None else Price(*memory["price"])
         account.contract = str(memory.get("contract", ""))
         owners = memory["owners"]
-        account.owners = None if owners is None else tuple((str(n), str(p)) for n, p in owners)
+        account.owners = None if owners is None else tuple(map(_owner, owners))
         account.counts, account.shared = bool(memory["counts"]), bool(memory["shared"])
         for state in STATES:
             account.dollars[state] = amount(memory["dollars"][state])
@@ -181,6 +178,13 @@ class Account:
         self.price, self.contract, self.owners, self._begun = None, "", None, False
         if not final:
             self.dollars = dict.fromkeys(STATES, 0.0)
+
+
+def _owner(memory: Sequence[Any]) -> Owner:
+    """Return an owner as plain values tell it; of former versions without its part."""
+    namespace, pod, *share = memory
+    known = share and share[0] is not None
+    return Owner(str(namespace), str(pod), amount(share[0]) if known else None)
 
 
 def _nanoseconds(seconds: float) -> int:

@@ -6,12 +6,12 @@ its profile, so their sum is that of the GPU; what no instance has is idle.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 from exporter import catalogue as c
 from exporter.derive.derivation import readings
 from exporter.derive.money.accounts import Activity
+from exporter.derive.slices import of_instance, wholes
 from exporter.samples import Metric, View
 
 INPUTS: tuple[Metric, ...] = (
@@ -21,14 +21,6 @@ INPUTS: tuple[Metric, ...] = (
     c.GPU_MIG_INFO,
     c.GPU_MIG_SM_ACTIVE_SECONDS_TOTAL,
 )
-
-_PROFILE = re.compile(r"(?:\d+c\.)?(\d+)g\.")
-
-_SLICES = {
-    4: re.compile(r"A30\b|RTX PRO 6000", re.IGNORECASE),
-    7: re.compile(r"\b(?:[AH]100|[AH]800|H200|H20|B[23]00|G[HB]\d00)\b", re.IGNORECASE),
-}
-"""Parts that the SMs of a product are split into, by its name. Of others nobody knows."""
 
 
 def activities(view: View, now: float) -> dict[str, Activity]:
@@ -51,11 +43,10 @@ def _split(view: View, now: float) -> dict[str, Activity]:
     parts: dict[str, dict[str, int]] = {}
     for sample in view.samples(c.GPU_MIG_INFO):
         _, uuid, mig = sample.labels[:3]
-        match = _PROFILE.match(sample.labels[at])
-        parts.setdefault(uuid, {})[mig] = 0 if match is None else int(match[1])
+        parts.setdefault(uuid, {})[mig] = of_instance(sample.labels[at])
     if not parts:
         return {}
-    whole = _wholes(view)
+    whole = wholes(view)
     seconds: dict[str, dict[str, float]] = {}
     taken: dict[str, float] = {}
     for reading in readings(view, c.GPU_MIG_SM_ACTIVE_SECONDS_TOTAL, now):
@@ -66,17 +57,6 @@ def _split(view: View, now: float) -> dict[str, Activity]:
         uuid: Activity(taken[uuid], _sum(slices, seconds[uuid]) / whole[uuid], None)
         for uuid, slices in parts.items()
         if uuid in whole and all(slices.values()) and seconds.get(uuid, {}).keys() == slices.keys()
-    }
-
-
-def _wholes(view: View) -> dict[str, int]:
-    """Return the number of parts of each GPU whose product is known."""
-    at = c.GPU_INFO.labels.index("name")
-    return {
-        sample.labels[1]: number
-        for sample in view.samples(c.GPU_INFO)
-        for number, pattern in _SLICES.items()
-        if pattern.search(sample.labels[at])
     }
 
 

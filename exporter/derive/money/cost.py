@@ -20,17 +20,17 @@ from typing import Any
 from exporter import catalogue as c
 from exporter.derive.derivation import Derivation, readings
 from exporter.derive.memory import Memory
-from exporter.derive.money import activity, energy, runs, tenants
+from exporter.derive.money import activity, energy, owners, runs, tenants
 from exporter.derive.money.accounts import (
     PATIENCE,
     STATES,
     Account,
     Booked,
-    Owners,
     amount,
 )
 from exporter.derive.money.activity import activities
 from exporter.derive.money.energy import Energy, Meters
+from exporter.derive.money.owners import owners_of
 from exporter.derive.money.pricing import Instance, Offer, Pricing, instance_of
 from exporter.derive.money.runs import Runs
 from exporter.derive.money.tenants import Tenants
@@ -51,7 +51,7 @@ INPUTS: tuple[Metric, ...] = (
     c.GPU_INFO,
     *_PRESENT,
     *activity.INPUTS,
-    c.GPU_ALLOCATION_INFO,
+    *owners.INPUTS,
     c.SPOT_INSTANCE_INFO,
     c.COST_OPENCOST_GPU_HOUR_DOLLARS,
     *energy.INPUTS,
@@ -181,7 +181,7 @@ class _Cost:
         )
         self._find(view, now)
         told = activities(view, now)
-        owners = _owners(view)
+        holders = owners_of(view)
         waste: list[float] = []
         for uuid, account in self._accounts.items():
             booked = account.book(
@@ -195,7 +195,7 @@ class _Cost:
             account.contract = (
                 self._pricing.contract(self._instance) if price is None else price.pricing
             )
-            account.owners = None if owners is None else owners.get(uuid)
+            account.owners = None if holders is None else holders.get(uuid)
             account.shared = account.shared or account.owners is not None
             account.counts = account.counts or self._dollars(account, now + offset) is not None
         if waste:
@@ -353,17 +353,6 @@ def _of_account(account: Account) -> Iterator[Sample]:
     for state in STATES:
         if state != "unallocated" or account.shared:
             yield c.COST_DOLLARS_TOTAL(account.dollars[state], account.gpu, account.uuid, state)
-
-
-def _owners(view: View) -> dict[str, Owners] | None:
-    """Return who has each GPU, by UUID; None if nobody tells of any."""
-    found: dict[str, set[tuple[str, str]]] = {}
-    for sample in view.samples(c.GPU_ALLOCATION_INFO):
-        _, uuid, namespace, pod, _ = sample.labels
-        owners = found.setdefault(uuid, set())
-        if namespace or pod:
-            owners.add((namespace, pod))
-    return {uuid: tuple(sorted(owners)) for uuid, owners in found.items()} if found else None
 
 
 __all__ = ["NAME", "Energy", "Pricing", "cost"]

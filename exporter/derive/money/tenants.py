@@ -1,8 +1,9 @@
 """Whose GPU time it was: by namespace, which is what is billed, and by pod.
 
-A GPU that several pods share is divided evenly among them: the device tells no more, and the parts
-add up to the whole, to the nanosecond. Pods go, and their counters with them a little later; those
-of namespaces stay.
+A GPU that several pods share is divided by the parts that were handed to them (instances,
+replicas); what was handed to nobody is nobody's. Where parts are not known it is divided evenly,
+and the parts add up to the whole, to the nanosecond. Pods go, and their counters with them a little
+later; those of namespaces stay.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from exporter import catalogue as c
-from exporter.derive.money.accounts import Booked, Owners, amount
+from exporter.derive.money.accounts import Booked, amount
+from exporter.derive.money.owners import Owners, parts, shares_of
 from exporter.samples import Metric, Sample
 
 OUTPUTS: tuple[Metric, ...] = (
@@ -88,8 +90,8 @@ class Tenants:
             if some is None:
                 continue
             has = {} if has is None else has
-            for namespace, pod in some:
-                has[namespace] = has.get(namespace, 0.0) + 1 / len(some)
+            for (namespace, pod, _), share in zip(some, shares_of(some), strict=True):
+                has[namespace] = has.get(namespace, 0.0) + share
                 self._tenants.setdefault((namespace, contract), _Sum(now)).seen = now
                 self._pods.setdefault((namespace, pod, contract), _Sum(now)).seen = now
         self._has = has
@@ -98,12 +100,13 @@ class Tenants:
         """Divide what was booked of a GPU among those who had it."""
         if not owners:
             return
-        number = len(owners)
-        times = zip(
-            owners, _parts(booked.nanoseconds, number), _parts(booked.idle, number), strict=True
-        )
-        dollars = None if booked.dollars is None else booked.dollars / number
-        for (namespace, pod), nanoseconds, unused in times:
+        shares = shares_of(owners)
+        times = parts(booked.nanoseconds, shares), parts(booked.idle, shares)
+        for (namespace, pod, _), share, nanoseconds, idle in zip(
+            owners, shares, *times, strict=True
+        ):
+            unused = min(idle, nanoseconds)
+            dollars = None if booked.dollars is None else booked.dollars * share
             tenant = self._tenants.setdefault((namespace, pricing), _Sum(now))
             tenant.add(nanoseconds, unused, dollars, now)
             one = self._pods.setdefault((namespace, pod, pricing), _Sum(now))
@@ -153,13 +156,6 @@ class Tenants:
         for namespace, pod, pricing, one in memory["pods"]:
             place = str(namespace), str(pod), str(pricing)
             self._pods[place] = _Sum.restored(one, now, keep=keep)
-
-
-def _parts(whole: int, number: int) -> Iterator[int]:
-    """Yield a whole number in parts that differ by one at most, and add up to it."""
-    share, rest = divmod(whole, number)
-    for at in range(number):
-        yield share + (at < rest)
 
 
 def _times(metrics: tuple[Metric, Metric], one: _Sum, labels: tuple[str, ...]) -> Iterator[Sample]:

@@ -1,0 +1,1 @@
+"""Grafana dashboards, built from Python: `python -m dashboards.build` writes the JSON files."""

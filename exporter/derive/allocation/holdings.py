@@ -1,0 +1,204 @@
+"""Who has which part of which GPU, from what the kubelet lists and from the GPUs on the board.
+
+Told is what is certain. A device of which nobody knows the GPU, or of which two pods say that they
+have it alone, is counted as such and given to nobody. While there is one of the first kind, no GPU
+is told to be free.
+
+    gpu_allocation_info{gpu="0",uuid="GPU-5a1c...",namespace="ml",pod="train-0",container="main"} 1
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from fnmatch import fnmatchcase
+from typing import NamedTuple
+
+from exporter import catalogue as c
+from exporter.derive.allocation.gpus import Gpus, Part
+from exporter.derive.allocation.pods import Pod, Pods
+from exporter.formats.device_ids import DeviceId, claimed_device, device_id
+from exporter.formats.podresources import Container, Device
+from exporter.samples import Sample
+
+
+class Wanted(NamedTuple):
+    """Of which resources and drivers devices are GPUs, and of which numbers are indices."""
+
+    resources: tuple[str, ...]
+    indexed: tuple[str, ...] = ()
+
+    def takes(self, resource: str) -> bool:
+        """Tell whether devices of a resource, or of a driver, are GPUs."""
+        return _matches(self.resources, resource) or self.counts(resource)
+
+    def counts(self, resource: str) -> bool:
+        """Tell whether numbers of a resource are indices of GPUs."""
+        return _matches(self.indexed, resource)
+
+
+class Holding(NamedTuple):
+    """A part that a container has. `claimed`: by a claim, which several containers may share."""
+
+    part: Part
+    namespace: str
+    pod: str
+    container: str
+    resource: str
+    claimed: bool = False
+
+    @property
+    def owner(self) -> Pod:
+        """Namespace and name of its pod."""
+        return (self.namespace, self.pod)
+
+    @property
+    def labels(self) -> tuple[str, str, str]:
+        """Namespace, pod and container."""
+        return (self.namespace, self.pod, self.container)
+
+
+class Allocation(NamedTuple):
+    """Who has what; GPUs that nobody has; devices by resource that were given to nobody."""
+
+    holdings: tuple[Holding, ...] = ()
+    free: tuple[str, ...] = ()
+    unresolved: Mapping[str, int] = {}
+    replicas: Mapping[Part, int] = {}
+    """How many replicas there are of what is handed out in replicas."""
+
+    def samples(self, gpus: Gpus) -> Iterator[Sample]:
+        """Yield it as samples."""
+        yield from _told(self.holdings, gpus)
+        for uuid in self.free:
+            yield c.GPU_ALLOCATION_INFO(1, gpus.index(uuid), uuid, "", "", "")
+        for one in self.holdings:
+            if (part := one.part).instance or part.replica:
+                gpu = gpus.index(part.uuid), part.uuid
+                yield c.GPU_ALLOCATION_PART_INFO(1, *gpu, part.instance, part.replica, *one.labels)
+        yield from self._shares(gpus)
+        for resource, number in self.unresolved.items():
+            yield c.GPU_ALLOCATION_UNRESOLVED_DEVICES(number, resource)
+
+    def _shares(self, gpus: Gpus) -> Iterator[Sample]:
+        """Yield how much of each GPU each container has, where that is known of all its parts."""
+        several = Counter(one.part for one in self.holdings)
+        shares: dict[tuple[str, ...], float | None] = {}
+        for one in self.holdings:
+            key: tuple[str, ...] = (gpus.index(one.part.uuid), one.part.uuid, *one.labels)
+            share = self._share(one.part, gpus) if several[one.part] == 1 else None
+            before = shares.get(key, 0.0)
+            shares[key] = None if share is None or before is None else before + share
+        for key, told in shares.items():
+            if told is not None:
+                yield c.GPU_ALLOCATION_SHARE_RATIO(min(1.0, told), *key)
+
+    def _share(self, part: Part, gpus: Gpus) -> float | None:
+        if part.unknown:
+            return None
+        if not part.replica:
+            return gpus.share(part)
+        number = self.replicas.get(part.shared, 0) if part.alike else 0
+        share = gpus.share(part.shared)
+        return share / number if number and share is not None else None
+
+
+def allocated(
+    containers: Iterable[Container],
+    allocatable: Iterable[Device] | None,
+    gpus: Gpus,
+    wanted: Wanted,
+    *,
+    pods: Pods,
+    finished: Collection[Pod] = (),
+) -> Allocation:
+    """Return who has what of `gpus`.
+
+    `allocatable` are the devices that the kubelet hands out at all, None if it does not say;
+    `pods` has looked at the same containers, `finished` are pods known to be over.
+    """
+    unresolved: Counter[str] = Counter()
+    holdings = dict.fromkeys(_held(containers, gpus, wanted, unresolved))
+    managed = [part for one in allocatable or () if (part := _part(one, gpus, wanted))]
+    taken = {one.part.uuid for one in holdings}
+    free = {} if unresolved else dict.fromkeys(p.uuid for p in managed if p.uuid not in taken)
+    settled = tuple(_settled(holdings, pods, finished, unresolved))
+    replicas = Counter(part.shared for part in dict.fromkeys(managed) if part.replica)
+    return Allocation(settled, tuple(free), unresolved, replicas)
+
+
+def _held(
+    containers: Iterable[Container], gpus: Gpus, wanted: Wanted, unresolved: Counter[str]
+) -> Iterator[Holding]:
+    for one in containers:
+        names = (one.namespace, one.pod, one.name)
+        for device in one.devices:
+            if (part := _part(device, gpus, wanted)) is not None:
+                yield Holding(part, *names, device.resource)
+            elif _is_gpu(device, wanted):
+                unresolved[device.resource] += 1
+        for claimed in one.claimed:
+            if not wanted.takes(claimed.driver):
+                continue
+            said = claimed_device(claimed.device)
+            part = None if said is None else gpus.find(said)
+            if part is not None:
+                yield Holding(part, *names, claimed.driver, claimed=True)
+            else:
+                unresolved[claimed.driver] += 1
+
+
+def _part(device: Device, gpus: Gpus, wanted: Wanted) -> Part | None:
+    """Return what a plugin's device is a part of, if of a GPU here.
+
+    A UUID or an address speaks for itself, whatever the resource is called (dcgm-exporter 151).
+    """
+    said = device_id(device.id)
+    if said is None or not (_names_itself(said) or wanted.takes(device.resource)):
+        return None
+    return gpus.find(said, indexed=wanted.counts(device.resource))
+
+
+def _is_gpu(device: Device, wanted: Wanted) -> bool:
+    """Tell whether a device that was not found is a GPU: other plugins have devices too."""
+    said = device_id(device.id)
+    if said is not None and said.address:
+        return False  # of a card of another kind, as far as anybody here knows
+    return wanted.takes(device.resource) or (said is not None and bool(said.uuid))
+
+
+def _names_itself(said: DeviceId) -> bool:
+    return bool(said.uuid or said.address)
+
+
+def _settled(
+    holdings: Iterable[Holding],
+    pods: Pods,
+    finished: Collection[Pod],
+    unresolved: Counter[str],
+) -> Iterator[Holding]:
+    """Yield the holdings, of what only one pod can have only that of one."""
+    claims: dict[Part, dict[Pod, None]] = {}
+    holdings = list(holdings)
+    for one in holdings:
+        claims.setdefault(one.part, {})[one.owner] = None
+    for one in holdings:
+        some = claims[one.part]
+        if len(some) == 1 or one.claimed:
+            yield one
+            continue
+        owner = pods.owner(some, finished)
+        if owner == one.owner:
+            yield one
+        elif owner is None and one.owner == next(iter(some)):
+            unresolved[one.resource] += 1
+
+
+def _told(holdings: Iterable[Holding], gpus: Gpus) -> Iterator[Sample]:
+    """Yield a row for each container and GPU, however many parts of it that has."""
+    for uuid, labels in dict.fromkeys((one.part.uuid, one.labels) for one in holdings):
+        yield c.GPU_ALLOCATION_INFO(1, gpus.index(uuid), uuid, *labels)
+
+
+def _matches(patterns: Iterable[str], name: str) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)

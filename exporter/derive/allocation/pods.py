@@ -1,0 +1,53 @@
+"""Which of two pods has a device that only one can have.
+
+Until Kubernetes 1.34 the kubelet goes on listing pods that have finished, with the devices that
+they had (kubernetes 119423, 132020). It tells neither phase nor age, so the one that came later has
+it: the device can only have been given away again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+Pod = tuple[str, str]
+"""Namespace and name."""
+
+MOST = 10_000
+"""Pods that are remembered."""
+
+
+class Pods:
+    """The pods that are listed, by the round in which each was listed first.
+
+    `finished` are those of which somebody knows that they are over.
+    """
+
+    def __init__(self) -> None:
+        self._since: dict[Pod, int] = {}
+        self._round = 0
+
+    def look(self, listed: Iterable[Pod]) -> None:
+        """Note which pods are listed now; those that are not are forgotten."""
+        self._round += 1
+        known = self._since
+        self._since = {
+            pod: known.get(pod, self._round) for pod in list(dict.fromkeys(listed))[:MOST]
+        }
+
+    def owner(self, claims: Collection[Pod], finished: Collection[Pod] = ()) -> Pod | None:
+        """Return which of several pods has what all of them claim; None if that is not known."""
+        living = [pod for pod in claims if pod not in finished] or list(claims)
+        latest = max(self._since.get(pod, 0) for pod in living)
+        newest = [pod for pod in living if self._since.get(pod, 0) == latest]
+        return newest[0] if len(newest) == 1 else None
+
+    def memory(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return {"round": self._round, "pods": [[*pod, at] for pod, at in self._since.items()]}
+
+    def restore(self, memory: Any) -> None:
+        """Go on where another one was. Raises for what is no such memory."""
+        since = {(str(namespace), str(pod)): int(at) for namespace, pod, at in memory["pods"]}
+        self._round = int(memory["round"])
+        self._since = dict(list(since.items())[:MOST])

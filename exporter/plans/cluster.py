@@ -1,0 +1,72 @@
+"""Plans for who has which GPU: pods, jobs, processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from exporter import catalogue as c
+from exporter.config import Settings
+from exporter.config.cluster import KubernetesSettings
+from exporter.derive.allocation import Gpus, Wanted
+from exporter.kubelet import Kubelet, PodResources
+from exporter.nvml.inventory import device_files
+from exporter.plans.estate import Estate, Plan
+from exporter.plans.gpus import reads_gpus
+from exporter.plans.jobs import jobs_plans, slurm_plans
+from exporter.runner import Schedule
+from exporter.sources.kubernetes import NAME, KubernetesSource
+
+_BEAT = 2.0
+"""Seconds after which a GPU or an instance that has appeared is told with its owner."""
+
+
+def cluster_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
+    """Yield what tells to whom GPUs were given. One line for each kind of owner."""
+    yield from _kubernetes_plans(settings, estate)
+    yield from jobs_plans(settings, estate)
+    yield from slurm_plans(settings, estate)
+
+
+def _kubernetes_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
+    """Yield the reader of the kubelet: where there are GPUs and a kubelet, or as is asked for."""
+    told, root = settings.sources.kubernetes, Path(settings.root)
+    wanted = told.enabled
+    if wanted == "auto":
+        wanted = reads_gpus(settings, estate) and any(map(_is_there, _directories(told, root)))
+    if not wanted:
+        return
+    yield Plan(
+        NAME, c.ALLOCATION,
+        # What is left of the deadline is for what is done with the answers.
+        Schedule(min(told.interval, _BEAT), told.deadline + 1.0, told.max_series),
+        f"{root} {told!r}", lambda: kubernetes_source(settings, estate),
+    )  # fmt: skip
+
+
+def kubernetes_source(
+    settings: Settings, estate: Estate, kubelet: Kubelet | None = None
+) -> KubernetesSource:
+    """Return the source; `kubelet` stands for the one of this node."""
+    told, root, clock = settings.sources.kubernetes, Path(settings.root), estate.clock
+
+    def gpus() -> Gpus:
+        return Gpus(estate.board.view(clock.monotonic()), lambda: device_files(root))
+
+    return KubernetesSource(
+        kubelet or PodResources(_directories(told, root), told.deadline, clock),
+        gpus, clock, Wanted(told.resources, told.indexed_resources),
+        every=told.interval, keep=told.keep,
+    )  # fmt: skip
+
+
+def _directories(told: KubernetesSettings, root: Path) -> tuple[Path, ...]:
+    """Return where the kubelet's directory may be: below the root, or mounted at its own place."""
+    return (root / told.directory.lstrip("/"), Path(told.directory))
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:  # it may not be looked at: that is to be told, so it is read
+        return True
