@@ -10,6 +10,7 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models.dashboard import Dashboard
@@ -30,11 +31,20 @@ BUILDERS: tuple[Callable[[], Dashboard], ...] = (
 
 def rendered() -> dict[str, str]:
     """Return the text of each file, by its name."""
-    built = (build() for build in BUILDERS)
+    built = (json.loads(json.dumps(build(), cls=JSONEncoder)) for build in BUILDERS)
     return {
-        f"{board.uid}.json": json.dumps(board, cls=JSONEncoder, indent=1, ensure_ascii=False) + "\n"
+        f"{board['uid']}.json": json.dumps(_current(board), indent=1, ensure_ascii=False) + "\n"
         for board in built
     }
+
+
+def _current(board: dict[str, Any]) -> dict[str, Any]:
+    """Return a board without keys that the SDK writes and no Grafana since 10.4 knows."""
+    del board["style"]  # whoever looks chooses light or dark
+    for variable in board["templating"]["list"]:
+        for key in ("id", "auto", "auto_min", "auto_count"):
+            del variable[key]
+    return board
 
 
 def drift(folder: Path) -> list[str]:

@@ -367,7 +367,7 @@ def _load() -> Row:
                 low=0,
             ),
             timeseries(
-                "KV cache in use",
+                "KV cache",
                 Query("max by (server) (llm_kv_cache_usage_ratio{<serving>})", "{{server}}"),
                 "Share of the KV cache that is in use. Near 1 requests wait for it, or are thrown"
                 " out of the batch and computed again. The alert InferenceKvCacheFull watches it.",
@@ -433,11 +433,11 @@ def _load() -> Row:
             timeseries(
                 "Requests by outcome",
                 Query(
-                    "sum by (outcome) (rate(llm_requests_total{<serving>}[$__rate_interval])) > 0",
+                    "sum by (outcome) (rate(llm_requests_total{<serving>}[$__rate_interval]))",
                     "{{outcome}}",
                 ),
                 "How requests ended, in a second: stop and length are ends as they should be."
-                " Outcomes that do not occur are not drawn.",
+                " Errors and rejections cost the promises.",
                 unit="reqps",
                 low=0,
             ),
@@ -445,7 +445,7 @@ def _load() -> Row:
                 "HTTP responses",
                 Query(
                     'sum by (code) (rate(llm_http_responses_total{engine!="",'
-                    ' cluster=~"$cluster", server=~"$server"}[$__rate_interval])) > 0',
+                    ' cluster=~"$cluster", server=~"$server"}[$__rate_interval]))',
                     "{{code}}",
                 ),
                 "Responses of the servers' inference routes by status. Requests that were refused"

@@ -25,7 +25,7 @@ from dashboards.style import (
 
 def stat(
     title: str,
-    query: str | Query,
+    query: str | Query | Sequence[Query],
     description: str,
     *,
     unit: str = "short",
@@ -38,7 +38,7 @@ def stat(
     width: int = 4,
     height: int = 4,
 ) -> models.Panel:
-    """Return one number, with its course behind it.
+    """Return one number, or one for each series, with its course behind it.
 
     `steps` colours the background from a value on (below the first it is `base`); without steps
     and `states` the number has the colour of other text, which light and dark both know. `nothing`

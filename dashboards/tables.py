@@ -43,12 +43,14 @@ def table(
     width: int = 12,
     height: int = 8,
     links: Mapping[str, str] | None = None,
+    nothing: str = "none",
 ) -> models.Panel:
     """Return one line for each combination of `labels` (which maps them to their headings).
 
     Columns of several queries are joined by these labels: each query has to have no others. A
     column without a title only brings labels.
-    `links` maps headings to addresses, in which `${__value.raw}` is the value.
+    `links` maps headings to addresses, in which `${__value.raw}` is the value. `nothing` is written
+    where Prometheus has no series at all; a value that is missing is unknown.
     """
     panel = (
         tables.Panel()
@@ -57,7 +59,7 @@ def table(
         .datasource(SOURCE)
         .cell_height(common.TableCellHeight.SM)
         .show_header(show_header=True)
-        .no_value("unknown")
+        .no_value(nothing)
         .thresholds(steps_of(None, "text"))
     )
     letters = lettered([Query(column.expr) for column in columns])
@@ -99,7 +101,10 @@ def _joined(
 
 def _cell(column: Column) -> list[models.DynamicConfigValue]:
     """Return how a column's values are written; coloured only where steps or states are given."""
-    properties = [models.DynamicConfigValue("unit", column.unit)]
+    properties = [
+        models.DynamicConfigValue("unit", column.unit),
+        models.DynamicConfigValue("noValue", "unknown"),
+    ]
     if column.decimals is not None:
         properties.append(models.DynamicConfigValue("decimals", column.decimals))
     if column.steps is not None:

@@ -1,4 +1,4 @@
-"""The demo's node without faults, as a daemon that takes some: `tests.alerts.node PORT CONFIG`.
+"""The demo's node as a daemon that takes faults: `tests.alerts.node PORT CONFIG SCENARIO`.
 
 Each line of standard input is a JSON object of `exporter.demo.Faults`; `{}` mends everything.
 """
@@ -28,7 +28,7 @@ def take(demo: Demo) -> None:
 
 
 def main() -> None:
-    with demo_plans("sound", take) as plans, listen(f"127.0.0.1:{sys.argv[1]}") as bound:
+    with demo_plans(sys.argv[3], take) as plans, listen(f"127.0.0.1:{sys.argv[1]}") as bound:
         app = App(Path(sys.argv[2]), plans=plans)
         app.start()
         asyncio.run(serve(app, bound, lambda: print("ready", flush=True)))

@@ -131,10 +131,10 @@ class Inbox:
 class Node(Daemon):
     """The demo's node, with an open standard input."""
 
-    def __init__(self, config: Path) -> None:
+    def __init__(self, config: Path, scenario: str = "sound") -> None:
         self.port = free_port()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.alerts.node", str(self.port), str(config)],
+            [sys.executable, "-m", "tests.alerts.node", str(self.port), str(config), scenario],
             stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True,
         )  # fmt: skip
 

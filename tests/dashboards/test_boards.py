@@ -315,3 +315,4 @@ def test_a_board_begins_with_its_variables(name: str) -> None:
             assert variable["allValue"] == ".*", "a label that is absent has to match as well"
     assert read["title"].startswith("flopwatch / ")
     assert read["tags"] == ["flopwatch"]
+    assert "style" not in read, "light or dark is for whoever looks"

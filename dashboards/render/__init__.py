@@ -1,0 +1,1 @@
+"""Pictures of boards, drawn with Grafana's own libraries: a development tool."""

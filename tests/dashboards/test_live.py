@@ -1,0 +1,149 @@
+"""Every query of every board, asked of a real Prometheus that has scraped the demo's node.
+
+The node goes through a timetable of faults (`TIMETABLE`), so that panels about faults have
+something to show, and each story is told by its panel: the value before and after.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+import pytest
+
+from dashboards.grafana import QueryError, Series
+from tests.dashboards.board_lab import BOARDS, BoardLab, Phase, running_lab
+
+Tool = Callable[[str], str]
+
+TIMETABLE = (
+    Phase("calm", 65, {}),
+    # The cable of rail 3 is bad: it goes down by itself after a minute and a quarter.
+    Phase("serving", 105, {"load": 1.8, "agents": 0.6, "notice": 0.0, "fate": "stop",
+                           "paused": 0.2, "pausing": 0.05}),
+    Phase("mended", 85, {}),
+    Phase("training", 95, {"hot": 3, "data": 0.15, "lost": 0}),
+)  # fmt: skip
+NAMES = [file.stem for file in sorted(BOARDS.glob("*.json"))]
+
+EXCEPTIONS: dict[tuple[str, str], str] = {}
+"""Queries that bring nothing, or nothing but zeros, by board and panel (and query); why."""
+
+
+@pytest.fixture(scope="module")
+def lab(tool: Tool, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BoardLab]:
+    with running_lab(tool("prometheus"), tmp_path_factory.mktemp("lab"), TIMETABLE) as running:
+        yield running
+
+
+def flaw(series: list[Series]) -> str | None:
+    """Return what is wrong with an answer: nothing in it, or zeros alone."""
+    values = [value for _, points in series for _, value in points if not math.isnan(value)]
+    if not values:
+        return "empty"
+    return None if any(values) else "zero"
+
+
+def odd(lab: BoardLab, board: str) -> dict[tuple[str, str], str]:
+    """Return the queries of a board that bring nothing. Fails where Prometheus tells an error."""
+    found = {}
+    for target in lab.targets(board):
+        try:
+            wrong = flaw(lab.ask(board, target))
+        except QueryError as error:
+            pytest.fail(f"{board}: {target.panel} {target.ref}: {error}")
+        if wrong:
+            found[(board, f"{target.panel} {target.ref}")] = wrong
+    return found
+
+
+@pytest.mark.parametrize("board", NAMES)
+def test_each_query_brings_something(lab: BoardLab, board: str) -> None:
+    """No error, no empty answer, no constant zero, but for exceptions that are still needed."""
+    found = odd(lab, board)
+
+    expected = {key for key in EXCEPTIONS if key[0] == board}
+    assert sorted(f"{key[1]}: {found[key]}" for key in found.keys() - expected) == []
+    assert expected - found.keys() == set(), "no exception any more"
+
+
+@pytest.mark.parametrize("board", NAMES)
+def test_each_variable_offers_something(lab: BoardLab, board: str) -> None:
+    """`cluster` alone offers nothing here: nobody has to have such a label."""
+    choices = lab.choices(board)
+
+    assert {name for name, choice in choices.items() if not choice.values} <= {"cluster"}
+    assert choices["cluster"].raw == ".*"
+
+
+class Story(NamedTuple):
+    """What a panel shows at the end of two phases; `ref` and `labels` choose the series."""
+
+    about: str
+    board: str
+    panel: str
+    before: str
+    after: str
+    tells: Callable[[float, float], bool]
+    labels: Mapping[str, str] = MappingProxyType({})
+    ref: str = "A"
+
+
+def _grows(times: float) -> Callable[[float, float], bool]:
+    return lambda before, after: after > times * before
+
+
+def _appears(before: float, after: float) -> bool:
+    return not before > 0 and after > 0
+
+
+STORIES = [
+    Story("kv-cache-full", "flopwatch-inference-sla", "KV cache", "calm", "serving",
+          lambda a, b: a < 0.8 and b > 0.95, {"server": "llama-70b"}),
+    Story("kv-cache-free-again", "flopwatch-inference-sla", "KV cache", "serving", "mended",
+          lambda a, b: a > 0.95 and b < 0.8, {"server": "llama-70b"}),
+    Story("requests-wait", "flopwatch-inference-sla", "Requests", "calm", "serving",
+          lambda a, b: b > a + 10, ref="B"),
+    Story("ttft-breaches", "flopwatch-inference-sla", "Time to first token", "calm", "serving",
+          _grows(5), ref="B"),
+    Story("budget-burns", "flopwatch-inference-sla", "Burn rates over 5 minutes", "calm",
+          "serving", _grows(2), {"objective": "ttft_p95"}),
+    Story("why-it-breaches", "flopwatch-inference-sla", "Causes now", "calm", "serving",
+          _appears, {"cause": "kv_cache_full"}),
+    Story("spot-notice", "flopwatch-cost", "Announcements", "calm", "serving", _appears),
+    Story("spot-notice-time-left", "flopwatch-cost", "Time left", "calm", "serving",
+          lambda a, b: math.isnan(a) and not math.isnan(b)),
+    Story("pause-storm", "flopwatch-fabric", "Told to stop", "calm", "serving",
+          lambda a, b: a < 0.02 and b > 0.1, {"device": "ens8f0"}),
+    Story("pauses-others", "flopwatch-fabric", "Tells others to stop", "calm", "serving",
+          _appears, {"device": "ens8f0"}),
+    Story("cable-breaks", "flopwatch-fabric", "Ports that are up", "calm", "serving",
+          lambda a, b: b == a - 1),
+    Story("cable-breaks-unexpectedly", "flopwatch-fabric", "Ports down that should be up", "calm",
+          "serving", lambda a, b: (a, b) == (0, 1)),
+    Story("cable-holds-again", "flopwatch-fabric", "Ports down that should be up", "serving",
+          "mended", lambda a, b: (a, b) == (1, 0)),
+    Story("others-wait-for-rank-3", "flopwatch-fabric", "Waiting for other ranks", "mended",
+          "training", lambda a, b: b > a + 0.05, {"rank": "0"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("story", STORIES, ids=lambda story: story.about)
+def test_a_panel_tells_the_story(lab: BoardLab, story: Story) -> None:
+    """What it shows before the fault and while it lasts, or after it."""
+    before, after = (
+        lab.shown(story.board, story.panel, phase, story.ref, **story.labels)
+        for phase in (story.before, story.after)
+    )
+
+    assert story.tells(before, after), f"{story.panel}: {before} before, {after} after"
+
+
+def test_an_answer_of_nothing_or_zeros_is_a_flaw() -> None:
+    """What is not a number is no value."""
+    assert flaw([]) == "empty"
+    assert flaw([({}, [(1.0, math.nan)])]) == "empty"
+    assert flaw([({}, [(1.0, 0.0), (2.0, 0.0)]), ({}, [(1.0, 0.0)])]) == "zero"
+    assert flaw([({}, [(1.0, 0.0), (2.0, 0.5)])]) is None
