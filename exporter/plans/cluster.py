@@ -11,7 +11,7 @@ from exporter.config.cluster import KubernetesSettings
 from exporter.derive.allocation import Gpus, Wanted
 from exporter.kubelet import Kubelet, PodResources
 from exporter.nvml.inventory import device_files
-from exporter.plans.estate import Estate, Plan
+from exporter.plans.estate import Estate, Plan, remembering
 from exporter.plans.gpus import reads_gpus
 from exporter.plans.jobs import jobs_plans, slurm_plans
 from exporter.runner import Schedule
@@ -53,10 +53,12 @@ def kubernetes_source(
     def gpus() -> Gpus:
         return Gpus(estate.board.view(clock.monotonic()), lambda: device_files(root))
 
+    kept = remembering(settings, estate)
+    kept.pop("keep_every", None)
     return KubernetesSource(
         kubelet or PodResources(_directories(told, root), told.deadline, clock),
         gpus, clock, Wanted(told.resources, told.indexed_resources),
-        every=told.interval, keep=told.keep,
+        every=told.interval, keep=told.keep, **kept,
     )  # fmt: skip
 
 

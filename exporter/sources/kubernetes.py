@@ -11,16 +11,18 @@ read. A kubelet that does not answer costs labels only: its last answer holds fo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterator, MutableMapping, Sequence
+from typing import Any, NamedTuple
 
 from exporter import catalogue as c
 from exporter.clock import Clock
 from exporter.derive.allocation import Gpus, Pods, Wanted, allocated
 from exporter.kubelet import Answer, Kubelet
-from exporter.samples import Fault, Malformed, Sample, SourceError
+from exporter.samples import Fault, Malformed, Remembered, Sample, SourceError
 
 NAME = "kubernetes"
+
+_DAMAGED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 _AGAIN = 2.0
 """Seconds between two askings, at least, whatever appears."""
@@ -43,7 +45,10 @@ class _Told(NamedTuple):
 
 
 class KubernetesSource:
-    """Asks a kubelet. `gpus` returns those on the board, `finished` pods known to be over."""
+    """Asks a kubelet. `gpus` returns those on the board, `finished` pods known to be over.
+
+    Which pods came when stands in `memories`; `recall` brings what a former daemon has left there.
+    """
 
     name = NAME
     group = c.ALLOCATION
@@ -58,6 +63,8 @@ class KubernetesSource:
         every: float,
         keep: float,
         finished: Callable[[], Collection[tuple[str, str]]] = tuple,
+        memories: MutableMapping[str, Any] | None = None,
+        recall: Callable[[], None] = lambda: None,
     ) -> None:
         self._kubelet = kubelet
         self._gpus = gpus
@@ -66,6 +73,8 @@ class KubernetesSource:
         self._every = every
         self._keep = keep
         self._finished = finished
+        self._memories = {} if memories is None else memories
+        self._recall = recall
         self._pods = Pods()
         self._known: frozenset[str] = frozenset()
         self._asked: float | None = None
@@ -79,6 +88,8 @@ class KubernetesSource:
         Raises what the kubelet's door raises, once the last answer is too old.
         """
         gpus = self._gpus()
+        if self._asked is None and (fault := self._take_over()) is not None:
+            yield fault
         if self._is_due(gpus):
             self._ask(gpus)
         heard, age = self._heard, self._age()
@@ -128,6 +139,19 @@ class KubernetesSource:
             return
         self._heard, self._problem = _Heard(answer, self._clock.monotonic()), None
         self._pods.look((one.namespace, one.pod) for one in answer.containers)
+        self._memories[self.name] = Remembered(self._pods.memory(), self._clock.monotonic())
+
+    def _take_over(self) -> Fault | None:
+        """Learn from a predecessor which pods came when; return what hindered it."""
+        try:
+            self._recall()
+            former = self._memories.get(self.name)
+            if isinstance(former, Remembered):
+                self._pods.restore(former.plain)
+        except (OSError, SourceError, *_DAMAGED) as error:
+            self._pods = Pods()
+            return Fault("memory", "malformed", f"not taken over: {type(error).__name__}: {error}")
+        return None
 
     def _age(self) -> float:
         return 0.0 if self._heard is None else self._clock.monotonic() - self._heard.taken

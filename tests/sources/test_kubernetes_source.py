@@ -5,12 +5,15 @@ Names of tests are what people saw with other exporters; the issues stand with t
 
 from __future__ import annotations
 
+import json
 import os
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -23,6 +26,7 @@ from exporter.samples import (
     Fault,
     Health,
     Malformed,
+    Remembered,
     Sample,
     SourceError,
     SourceView,
@@ -71,13 +75,14 @@ class Lab:
         self.finished: list[tuple[str, str]] = []
         self.wanted = WANTED
         self.deadline = 5.0
+        self.memories: dict[str, Any] = {}
         self.source = self.made()
 
     def made(self) -> KubernetesSource:
         door = PodResources((self.kubelet.directory,), self.deadline, SystemClock())
         return KubernetesSource(
             door, lambda: Gpus(self.view, lambda: self.minors), self.clock, self.wanted,
-            every=10.0, keep=300.0, finished=lambda: self.finished,
+            every=10.0, keep=300.0, finished=lambda: self.finished, memories=self.memories,
         )  # fmt: skip
 
     def read(self, seconds: float = 10.0) -> list[Sample | Fault]:
@@ -388,6 +393,42 @@ def test_of_two_pods_the_one_that_is_known_to_be_over_does_not_have_the_gpu(lab:
     assert lab.pods() == [Row("0", "a")]
 
 
+def test_a_pod_with_a_process_on_a_gpu_is_not_over(lab: Lab) -> None:
+    """Seen together for the first time; the processes say which of them runs."""
+    lab.kubelet.pods = [pod(name, {"nvidia.com/gpu": [GPU[0]]}) for name in ("a", "b")]
+    samples = [
+        c.GPU_UP(1, "0", GPU[0]),
+        c.GPU_ALLOCATION_PROCESSES(2, "0", GPU[0], "ml", "b", "main", "uid", ""),
+        c.GPU_ALLOCATION_PROCESSES(1, "0", GPU[0], "", "", "", "", ""),
+    ]
+    lab.view = View(
+        (SourceView("nvml", c.GPU, "up", Health(), batch=in_columns(samples, EMPTY_SHAPE)),), ()
+    )
+    assert lab.pods() == [Row("0", "b")]
+
+
+def test_the_next_daemon_knows_which_pod_came_later(lab: Lab) -> None:
+    lab.kubelet.pods = [pod("old", {"nvidia.com/gpu": [GPU[0]]})]
+    lab.read()
+    lab.kubelet.pods.append(pod("new", {"nvidia.com/gpu": [GPU[0]]}))
+    lab.read()
+    plain = json.loads(json.dumps(lab.memories["kubernetes"].plain))
+    lab.memories["kubernetes"] = Remembered(plain, 0.0)
+    lab.source = lab.made()
+    assert lab.pods() == [Row("0", "new")]
+
+
+@pytest.mark.parametrize("plain", [None, {}, {"round": "x", "pods": []}, {"round": 1, "pods": [1]}])
+def test_a_damaged_memory_costs_nothing_but_itself(lab: Lab, plain: object) -> None:
+    lab.memories["kubernetes"] = Remembered(plain, 0.0)
+    lab.kubelet.pods = [pod("a", {"nvidia.com/gpu": [GPU[0]]})]
+    items = lab.read()
+    assert lab.pods(items) == [Row("0", "a")]
+    (fault,) = (one for one in items if isinstance(one, Fault))
+    assert (fault.part, fault.reason) == ("memory", "malformed")
+    assert [one for one in lab.read() if isinstance(one, Fault)] == []
+
+
 def test_two_pods_at_once_for_one_gpu_are_told_as_such_and_neither_has_it(lab: Lab) -> None:
     """Seen together for the first time: nobody can say which is over. Never two rows."""
     lab.kubelet.allocatable = {"nvidia.com/gpu": GPU[:2]}
@@ -607,3 +648,26 @@ def test_the_directory_below_the_root_counts_before_the_one_that_is_mounted_as_i
         assert PodResources(directories, 5.0, SystemClock()).ask().problem is None
     with pytest.raises(FileNotFoundError, match="is it mounted"):
         PodResources((tmp_path / "none",), 5.0, SystemClock()).ask()
+
+
+def test_the_kubelet_is_not_asked_at_each_read_let_alone_at_each_scrape(lab: Lab) -> None:
+    """dcgm-exporter 551, 599: a list for each scrape, and ten cores for thirty instances."""
+    lab.view = board(1, split=7)
+    lab.kubelet.pods = [pod(f"p{n}", {"nvidia.com/mig-1g.10gb": [MIG[n]]}) for n in range(7)]
+    told = [lab.read(2.0) for _ in range(100)]
+    assert lab.kubelet.asked == 20
+    assert all(len(of(c.GPU_ALLOCATION_INFO, items)) == 7 for items in told)
+
+
+def test_pods_that_come_and_go_are_forgotten(lab: Lab) -> None:
+    """dcgm-exporter 536: memory grew with pods of the past."""
+    for n in range(50):
+        lab.kubelet.pods = [pod(f"job-{n}", {"nvidia.com/gpu": [GPU[0]]})]
+        assert lab.pods() == [Row("0", f"job-{n}")]
+    assert len(lab.source._pods.memory()["pods"]) == 1
+    assert len(lab.memories["kubernetes"].plain["pods"]) == 1
+
+
+def test_grpc_is_not_loaded_by_those_who_do_not_ask() -> None:
+    code = "import sys, exporter.app, exporter.plans.cluster; sys.exit('grpc' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -10,7 +10,7 @@ is told to be free.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
@@ -122,7 +122,11 @@ def allocated(
     managed = [part for one in allocatable or () if (part := _part(one, gpus, wanted))]
     taken = {one.part.uuid for one in holdings}
     free = {} if unresolved else dict.fromkeys(p.uuid for p in managed if p.uuid not in taken)
-    settled = tuple(_settled(holdings, pods, finished, unresolved))
+
+    def owner(claims: Collection[Pod]) -> Pod | None:
+        return pods.owner(claims, finished=finished, working=gpus.working)
+
+    settled = tuple(_settled(holdings, owner, unresolved))
     replicas = Counter(part.shared for part in dict.fromkeys(managed) if part.replica)
     return Allocation(settled, tuple(free), unresolved, replicas)
 
@@ -173,8 +177,7 @@ def _names_itself(said: DeviceId) -> bool:
 
 def _settled(
     holdings: Iterable[Holding],
-    pods: Pods,
-    finished: Collection[Pod],
+    owner_of: Callable[[Collection[Pod]], Pod | None],
     unresolved: Counter[str],
 ) -> Iterator[Holding]:
     """Yield the holdings, of what only one pod can have only that of one."""
@@ -187,7 +190,7 @@ def _settled(
         if len(some) == 1 or one.claimed:
             yield one
             continue
-        owner = pods.owner(some, finished)
+        owner = owner_of(some)
         if owner == one.owner:
             yield one
         elif owner is None and one.owner == next(iter(some)):
