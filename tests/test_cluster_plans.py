@@ -6,8 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from exporter import catalogue as c
 from exporter.config import ConfigError, parse
+from exporter.formats.podlist import Pod
+from exporter.formats.podresources import Container, Device
+from exporter.kubelet import Answer
 from exporter.plans import Estate, Plan, build, plan
+from exporter.plans.cluster import kubernetes_source
+from exporter.samples import EMPTY_SHAPE, Sample, Snapshot, in_columns
 from exporter.sources.kubernetes import KubernetesSource
 from tests.fakes import FakeClock
 
@@ -66,3 +72,23 @@ def test_the_setting_of_labels_does_not_restart_the_source(tmp_path: Path) -> No
     assert one is not None
     assert other is not None
     assert one.fingerprint == other.fingerprint
+
+
+def test_a_pod_that_the_watch_saw_ending_does_not_keep_its_gpu(tmp_path: Path) -> None:
+    """Both are seen for the first time; the phase says which is over."""
+    estate = Estate(FakeClock())
+    uuid = "GPU-00000000-0000-4000-8000-000000000000"
+    slot = estate.board.enroll("nvml", c.GPU, 1.0, 60.0, estate.clock.monotonic())
+    batch = in_columns([c.GPU_UP(1, "0", uuid)], EMPTY_SHAPE)
+    slot.publish(Snapshot("nvml", c.GPU, estate.clock.monotonic(), 0.0, 0.0, batch), {})
+    estate.pods.publish([Pod(("u1",), "ml", "a", "Succeeded"), Pod(("u2",), "ml", "b", "Running")])
+    held = [Container("ml", pod, "main", (Device("nvidia.com/gpu", uuid),)) for pod in ("a", "b")]
+
+    class Kubelet:
+        def ask(self) -> Answer:
+            return Answer(tuple(held), ())
+
+    source = kubernetes_source(parse("{}", "test"), estate, kubelet=Kubelet())
+    rows = [one for one in source.read() if isinstance(one, Sample)]
+    (row,) = (one for one in rows if one.metric is c.GPU_ALLOCATION_INFO)
+    assert row.labels[3] == "b"

@@ -705,3 +705,27 @@ def test_pods_that_come_and_go_are_forgotten(lab: Lab) -> None:
 def test_grpc_is_not_loaded_by_those_who_do_not_ask() -> None:
     code = "import sys, exporter.app, exporter.plans.cluster; sys.exit('grpc' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_hundreds_of_askings_leave_nothing_behind(lab: Lab) -> None:
+    """Descriptors and threads: also where the kubelet is away half of the time."""
+    lab.kubelet.pods = [pod("a", {"nvidia.com/gpu": [GPU[0]]})]
+
+    def held() -> tuple[int, int]:
+        return len(os.listdir("/proc/self/fd")), threading.active_count()
+
+    for _ in range(5):
+        lab.read()
+    before = held()
+    for _ in range(3):
+        for _ in range(50):
+            lab.read()
+        lab.kubelet.stop()
+        for _ in range(10):
+            lab.read()
+        lab.kubelet.start()
+    lab.read()
+    after = held()
+    # The kubelet of the test is in this process, with descriptors and threads of its own.
+    assert after[0] <= before[0] + 8
+    assert after[1] <= before[1] + 4
