@@ -58,7 +58,7 @@ def kubernetes_source(
     return KubernetesSource(
         kubelet or PodResources(_directories(told, root), told.deadline, clock),
         gpus, clock, Wanted(told.resources, told.indexed_resources),
-        every=told.interval, keep=told.keep, **kept,
+        every=told.interval, keep=told.keep, finished=estate.pods.finished, **kept,
     )  # fmt: skip
 
 
