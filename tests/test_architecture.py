@@ -42,6 +42,7 @@ ROOMS = {
     "fetch": Room(("samples", "clock", "fetch.*")),
     # What a cloud has announced for this machine, and how each cloud is asked.
     # The door to the kubelet of this node.
+    "claims": Room(("samples", "clock", "fetch.*", "formats.*")),
     "kubelet": Room(("samples", "clock", "formats.podresources"), ("grpc",)),
     "notices": Room(),
     "clouds": Room(("samples", "clock", "fetch", "notices", "clouds.*")),
@@ -120,6 +121,7 @@ ROOMS = {
     "formats.tags": Room(("samples", "training.*")),
     "formats.tfevents": Room(("samples", "formats.protobuf")),
     "formats.podresources": Room(("samples", "formats.protobuf")),
+    "formats.resourceslices": Room(("samples", "formats.podresources")),
     "formats.wandb": Room(("samples", "formats.protobuf")),
     "formats.mlflow": Room(("samples",)),
     "formats.trainer_state": Room(("samples",)),
