@@ -19,11 +19,7 @@ from exporter.sources.pods import PodsSource, Reader
 
 
 def pods_plans(told: PodsSettings, estate: Estate) -> Iterator[Plan]:
-<<<<<<< HEAD
-    """Yield who knows the pods of this node, where that is wanted. Raises `ConfigError`."""
-=======
     """Yield who knows the pods of this node, where that is asked for. Raises `ConfigError`."""
->>>>>>> main
     if not wants_pods(told):
         return
     node = told.node or os.environ.get("NODE_NAME") or socket.gethostname()
@@ -39,19 +35,11 @@ def pods_plans(told: PodsSettings, estate: Estate) -> Iterator[Plan]:
 
 
 def wants_pods(told: PodsSettings) -> bool:
-<<<<<<< HEAD
-    """Tell whether pods are to be known: as is said, else where there is a token to ask with."""
-    if told.enabled != "auto":
-        return told.enabled
-    there = told.api_url is not None or bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
-    return there and told.token_file is not None and os.access(told.token_file, os.R_OK)
-=======
     """Tell whether pods are to be known; `auto`: in a pod that was given a token for that."""
     if told.enabled != "auto":
         return told.enabled
     inside = bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
     return inside and told.token_file is not None and Path(told.token_file).exists()
->>>>>>> main
 
 
 def _reader(told: PodsSettings, url: str, node: str, estate: Estate) -> Reader:
