@@ -52,6 +52,20 @@ dashboards: $(VENV)/.dev ## write the Grafana boards anew; ARGS=--check tells wh
 	$(BIN)/python -m dashboards.build $(ARGS)
 	@$(BIN)/python -m deploy.build
 
+# Node.js has to be there; the packages are 670 MB.
+MODULES ?= dashboards/render/node_modules
+$(MODULES): dashboards/render/package.json
+	@mkdir -p $(dir $@) && { cmp -s $< $(dir $@)package.json || cp $< $(dir $@); }
+	npm install --prefix $(dir $@) --legacy-peer-deps --no-audit --no-fund --no-package-lock
+	@touch $@
+
+.PHONY: test-grafana pictures-boards
+test-grafana: $(VENV)/.dev $(MODULES) ## draw all boards with Grafana's own libraries (MODULES=... for a node_modules elsewhere)
+	FLOPWATCH_GRAFANA_MODULES=$(MODULES) $(BIN)/python -m pytest -m real tests/dashboards/test_drawn.py $(ARGS)
+
+pictures-boards: $(VENV)/.dev $(MODULES) ## take the boards' pictures for docs/images from the demo's story (12 minutes)
+	$(BIN)/python -m tests.dashboards.pictures --light --modules $(MODULES) $(ARGS)
+
 .PHONY: manifests lock test-image
 test-image: $(VENV)/.dev ## build the image as it stands, run it without root, scrape it (as root, with buildah and podman)
 	$(BIN)/python -m pytest -s -m real tests/real/test_image.py $(ARGS)

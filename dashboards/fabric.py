@@ -49,8 +49,9 @@ def build() -> Dashboard:
         marks=[
             mark(
                 "Ports that go down",
-                "timestamp(changes(nic_up{<node>}[$__interval]) > 0) * 1000",
-                "{{instance}} {{device}} {{port}} went up or down",
+                "timestamp(nic_up{<node>} == 0) * 1000 unless on (instance, device, port)"
+                " (nic_up{<node>} offset $__interval == 0)",
+                "{{instance}} {{device}} {{port}} went down",
                 "device",
                 BAD,
             )

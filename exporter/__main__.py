@@ -135,10 +135,12 @@ def _parser() -> argparse.ArgumentParser:
     docs.add_argument("file", type=Path, nargs="?", default=Path("docs/METRICS.md"))
 
     from exporter.commands.parser import add_commands
+    from exporter.commands.top_parser import add_top
     from exporter.commands.topology_parser import add_topology
 
     add_commands(commands, _told)
     add_topology(commands, _told)
+    add_top(commands, _told)
     return parser
 
 

@@ -23,6 +23,7 @@ from exporter.board import Board
 from exporter.clock import Clock, SystemClock
 from exporter.config import ConfigError, Settings, load
 from exporter.exposition import Exposition
+from exporter.history import INTERVAL, POINTS
 from exporter.notices import NoticeBoard
 from exporter.nvml.inventory import has_gpus
 from exporter.owners import Owned, sole_owners
@@ -362,10 +363,22 @@ class App:
             },
         }
         document = status_room.document(
-            self.view(), about, self.notices(detailed=detailed), detailed=detailed
-        )
+            self.view(), about, self.notices(detailed=detailed), self._estate.watch,
+            status_room.Moment(self._clock.monotonic(), self._clock.time()), detailed=detailed,
+        )  # fmt: skip
         story = self._estate.story.tell()
         return document if story is None else {**document, "story": story}
+
+    def history(self, since: int | None) -> Mapping[str, Any]:
+        """Return the last hour of the status page's series, or what came after a point of it."""
+        first, kept = self._estate.history.since(since)
+        return {
+            "interval_seconds": INTERVAL,
+            "points": POINTS,
+            "first": first,
+            "newest": self._estate.history.beat,
+            "series": [one._asdict() for one in kept],
+        }
 
     def notices(self, *, detailed: bool) -> Mapping[str, Any]:
         """Return what the cloud has announced; nothing where nobody asks it (any more)."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from exporter.clock import Clock
-from exporter.formats.podresources import Container, Device, allocatable, containers
+from exporter.formats.podresources import Container, Device, Reader
 from exporter.samples import Malformed, Reason, SourceError
 
 SOCKET = "kubelet.sock"
@@ -62,6 +62,7 @@ class PodResources:
         self._directories = directories
         self._deadline = deadline
         self._clock = clock
+        self._reader = Reader()
 
     def ask(self) -> Answer:
         """Return what the kubelet says now.
@@ -76,9 +77,10 @@ class PodResources:
             def call(method: str) -> bytes:
                 return _call(channel, method, until - self._clock.monotonic())
 
-            found = containers(call("List"))
+            found = self._reader.containers(call("List"))
             try:
-                return Answer(found, allocatable(call("GetAllocatableResources")))
+                answer = call("GetAllocatableResources")
+                return Answer(found, self._reader.allocatable(answer))
             except (SourceError, Malformed) as error:
                 return Answer(found, problem=error)
 

@@ -160,6 +160,7 @@ async def serve(
             healthy=app.healthy,
             ready=app.ready,
             status=lambda detailed: app.status(detailed=detailed),
+            history=app.history,
             notices=lambda detailed: app.notices(detailed=detailed),
             reload=app.reload if app.settings.reload.http else None,
             release=app.release,

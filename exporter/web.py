@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -45,6 +46,7 @@ class Services:
 
     `at_once` returns a page if that takes no time, `page` always (any thread may call it);
     `status` and `notices` (what the cloud has announced) take whether the caller may see details;
+    `history` takes the number of the point after which it is wanted;
     `reload` returns the problems that kept the
     old configuration in force, and is `None` where it is not offered over HTTP; `release` lets go
     of the drivers for so many seconds, and says which are closed; `remote_control` tells whether
@@ -59,6 +61,7 @@ class Services:
     healthy: Callable[[], bool]
     ready: Callable[[], bool]
     status: Callable[[bool], Mapping[str, Any]]
+    history: Callable[[int | None], Mapping[str, Any]]
     notices: Callable[[bool], Mapping[str, Any]]
     reload: Callable[[], tuple[str, ...]] | None
     release: Callable[[float | None], Mapping[str, bool]]
@@ -246,30 +249,67 @@ def _seconds(text: str | None) -> float | None:
     return seconds
 
 
+_INDEX = "index.html"
+_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
+
+
+def _page_files() -> Mapping[str, tuple[str, bytes]]:
+    """Return the content type and the bytes of each file of the status page, by name."""
+    files = Path(__file__).with_name("page").iterdir()
+    return {f.name: (_TYPES[f.suffix], f.read_bytes()) for f in files if f.suffix in _TYPES}
+
+
+async def _in_thread(services: Services, work: Callable[..., bytes], *words: Any) -> bytes:
+    loop = asyncio.get_running_loop()
+    return await loop.run_in_executor(services.executor, work, *words)
+
+
+def _status_text(services: Services, local: bool) -> bytes:  # noqa: FBT001 - handed on by position
+    return _json(services.status(local))
+
+
+def _history_text(services: Services, since: int | None) -> bytes:
+    """Write series by series: one call of the encoder would hold the interpreter for an hour's."""
+    document = dict(services.history(since))
+    series = b",".join([_json(one) for one in document.pop("series")])
+    return _json(document)[:-1] + b',"series":[' + series + b"]}"
+
+
+def _json(document: object) -> bytes:
+    return json.dumps(document, allow_nan=False, separators=(",", ":")).encode()
+
+
 def _build_api(services: Services) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
     """Import FastAPI and return the application for everything that is not urgent."""
     from fastapi import FastAPI, Request
-    from fastapi.responses import HTMLResponse, JSONResponse, Response
+    from fastapi.responses import JSONResponse, Response
 
     api = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
-    page = Path(__file__).with_name("status.html").read_text(encoding="utf-8")
+    pages = _page_files()
     guard = {
-        "content-security-policy": "default-src 'none'; style-src 'unsafe-inline';"
-        " script-src 'unsafe-inline'; connect-src 'self'; img-src data:; base-uri 'none';"
-        " form-action 'none'; frame-ancestors 'none'",
+        "content-security-policy": "default-src 'none'; style-src 'self'; script-src 'self';"
+        " connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none';"
+        " frame-ancestors 'none'",
         "x-content-type-options": "nosniff",
         "referrer-policy": "no-referrer",
         "cache-control": "no-store",
     }
 
-    async def status_page(_: Request) -> Response:
-        return HTMLResponse(page, headers=guard)
+    async def status_page(request: Request) -> Response:
+        found = pages.get(request.path_params.get("name", _INDEX))
+        if found is None:
+            return Response("no such file\n", 404, guard, "text/plain")
+        return Response(found[1], headers=guard, media_type=found[0])
 
     async def status(request: Request) -> Response:
-        loop = asyncio.get_running_loop()
-        detailed = is_trusted(request.scope)
-        document = await loop.run_in_executor(services.executor, services.status, detailed)
-        body = json.dumps(document, allow_nan=False, separators=(",", ":"))
+        body = await _in_thread(services, _status_text, services, is_trusted(request.scope))
+        return Response(body, media_type="application/json", headers=guard)
+
+    async def history(request: Request) -> Response:
+        since = request.query_params.get("since", "")
+        if since and re.fullmatch("[0-9]{1,15}", since) is None:
+            return JSONResponse({"error": "since is the number of a point"}, 400)
+        body = await _in_thread(services, _history_text, services, int(since) if since else None)
         return Response(body, media_type="application/json", headers=guard)
 
     def foreign(request: Request) -> Response | None:
@@ -302,7 +342,9 @@ def _build_api(services: Services) -> Callable[[Scope, Receive, Send], Awaitable
         return JSONResponse({"problems": problems}, 500 if problems else 200)
 
     api.add_route("/status", status_page, methods=["GET"])
+    api.add_route("/status/{name}", status_page, methods=["GET"])
     api.add_route("/api/v1/status", status, methods=["GET"])
+    api.add_route("/api/v1/history", history, methods=["GET"])
     api.add_route("/-/reload", reload, methods=["POST"])
     api.add_route("/-/release", release, methods=["POST"])
     return api

@@ -125,12 +125,15 @@ ROOMS = {
     "sources.push": Room((*SOURCE, "training.*")),
     "sources.spot": Room((*SOURCE, "clouds.*", "notices")),
     "sinks": Room(("samples", "catalogue", "clock", "notices")),
+    "sinks.history": Room(("samples", "catalogue", "clock", "history")),
+    # The last hour in memory; it is told the time.
+    "history": Room(("samples", "catalogue")),
     "board": Room(("samples",)),
     "runner": Room(("samples", "clock", "board")),
     "isolate": Room(("samples", "clock", "catalogue", "sources"), ("psutil",)),
     "owners": Room(("samples", "catalogue")),
     "exposition": Room(("samples", "catalogue", "clock", "board", "owners")),
-    "status": Room(("samples", "catalogue")),
+    "status": Room(("samples", "catalogue", "status.*")),
     "objectives": Room(),
     "config": Room(("objectives", "config.*"), ("pydantic", "yaml")),
     # HTTP: what a request is, what jobs push, everything else.
@@ -190,6 +193,12 @@ ROOMS = {
             "sources.topology.*",
         )
     ),
+    "commands.top_parser": Room(
+        ("commands.*", "config"),
+        lazily=("clock", "top.*"),
+    ),
+    # A terminal's view of a daemon's page; only what a page tells.
+    "top": Room(("samples", "clock", "config", "fetch", "commands.pages", "top.*"), ("rich",)),
     "app": Room(
         (
             "board",
@@ -197,6 +206,7 @@ ROOMS = {
             "clock",
             "config",
             "exposition",
+            "history",
             "notices",
             "nvml.inventory",
             "owners",
@@ -236,7 +246,7 @@ GUESTS = ("client.*",)
 GUESTS_USE = ("time", "time.*", "threading.Thread", "SystemExit")
 
 # Rooms that turn what they are given into something else: no files, no network, no threads.
-PURE = ("formats.*", "derive.*")
+PURE = ("formats.*", "derive.*", "status.*")
 IMPURE = ("open", "os", "os.*", "pathlib*", "socket*", "http*", "urllib.request*", "threading*")
 
 CATCHES_ALL = ("runner", "isolate", "workers", "client.run", "client.sender", "client.spot")

@@ -192,6 +192,7 @@ def test_a_gpu_that_appears_later_is_noticed_and_never_given_up(tmp_path: Path) 
         "fabric: {enabled: false}\n"
         "cost: {enabled: false}\n"
         "push: {enabled: false}\n"
+        "history: false\n"
     )
     app = App(config)
     app.start()

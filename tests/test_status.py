@@ -21,7 +21,8 @@ from exporter.samples import (
     State,
     View,
 )
-from exporter.status import document, summary
+from exporter.status import Moment, document, summary
+from exporter.status.conditions import CONDITIONS, Watch
 
 NOTICES = {"provider": None, "notices": []}
 ABOUT: Mapping[str, Any] = {"version": "1.2.3", "ready": True}
@@ -44,7 +45,8 @@ def source(name: str, group: str, state: State = "up", *samples: Sample, **more:
 
 def told(*sources: SourceView, detailed: bool = True) -> dict[str, Any]:
     """Return the document of these sources, after a trip through strict JSON."""
-    said = document(View(sources, token=()), ABOUT, NOTICES, detailed=detailed)
+    view = View(sources, token=())
+    said = document(view, ABOUT, NOTICES, Watch(), Moment(100.0, 1.8e9), detailed=detailed)
     read: dict[str, Any] = json.loads(json.dumps(said, allow_nan=False))
     return read
 
@@ -62,10 +64,19 @@ def test_document_is_headed_by_the_daemon() -> None:
         "flopwatch": {"version": "1.2.3", "ready": True},
         "detailed": False,
         "spot": NOTICES,
+        "conditions": {"watched": len({one.alert for one in CONDITIONS}), "holding": []},
         "sources": [],
+        "gpus": [],
+        "runs": [],
+        "promises": [],
         "servers": [],
         "diagnoses": [],
-    }
+        "fabric": {
+            "ports": [], "missing": [], "rails": [], "nccl": [],
+            "topology": {"gpus": [], "nearest": [], "faults": []},
+        },
+        "cost": {"dollars": {}, "prices": [], "tenants": []},
+    }  # fmt: skip
 
 
 def test_source_row_tells_state_and_health() -> None:
@@ -208,6 +219,8 @@ def test_server_row_has_models_with_their_figures() -> None:
                 {"model_name": "qwen3", "model_version": "v2", "active_requests": 1},
             ],
             "unresolved": [],
+            "gpus": [],
+            "probes": {},
         }
     ]
 
@@ -257,6 +270,8 @@ def test_failing_server_keeps_its_row() -> None:
             "version": "",
             "models": [],
             "unresolved": [],
+            "gpus": [],
+            "probes": {},
         }
     ]
 

@@ -119,6 +119,10 @@ def pages() -> Pages:
 @pytest.fixture
 def services(pages: Pages) -> Iterator[Services]:
     """A healthy and ready daemon with nothing in the cache and no reload over HTTP."""
+
+    def history(since: int | None) -> dict[str, Any]:
+        return {"newest": 7, "series": [{"name": str(since)}, {"name": "b"}]}
+
     with ThreadPoolExecutor(1) as executor:
         yield Services(
             groups=GROUPS,
@@ -127,6 +131,7 @@ def services(pages: Pages) -> Iterator[Services]:
             healthy=lambda: True,
             ready=lambda: True,
             status=lambda detailed: {"detailed": detailed},
+            history=history,
             notices=lambda detailed: {"detailed": detailed, "notices": []},
             reload=None,
             release=lambda _: {},
@@ -461,7 +466,10 @@ def test_status_is_not_kept_by_anyone(services: Services) -> None:
 
 
 def test_status_page_may_do_little(services: Services) -> None:
-    """The page is HTML; the browser is told to fetch from here only and to show it in no frame."""
+    """The page is HTML; the browser is told to fetch from here only and to show it in no frame.
+
+    Nothing that stands in the page itself is run or styles it: only files of the daemon do.
+    """
     answer = ask(services, "/status")
     assert answer.status == 200
     assert answer.headers["content-type"] == "text/html; charset=utf-8"
@@ -470,7 +478,8 @@ def test_status_page_may_do_little(services: Services) -> None:
         rule.strip().split(" ", 1) for rule in answer.headers["content-security-policy"].split(";")
     )
     assert policy["default-src"] == "'none'"
-    assert policy["connect-src"] == "'self'"
+    for kind in ("connect-src", "script-src", "style-src"):
+        assert policy[kind] == "'self'"
     assert policy["frame-ancestors"] == "'none'"
     assert policy["base-uri"] == "'none'"
     assert policy["form-action"] == "'none'"
@@ -480,6 +489,45 @@ def test_status_page_may_do_little(services: Services) -> None:
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert answer.headers["referrer-policy"] == "no-referrer"
     assert answer.headers["cache-control"] == "no-store"
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("page.css", "text/css"), ("main.js", "text/javascript")]
+)
+def test_files_of_the_page_are_served_by_name(services: Services, name: str, kind: str) -> None:
+    """Styles and scripts come from the daemon, under the same guard as the page."""
+    answer = ask(services, f"/status/{name}")
+    assert answer.status == 200
+    assert answer.headers["content-type"] == f"{kind}; charset=utf-8"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+@pytest.mark.parametrize("name", ["nothing.js", "..%2fweb.py", "%2e%2e/web.py", "../web.py", ".."])
+def test_other_files_are_not_served(services: Services, name: str) -> None:
+    """There are the files of the page and no way out of their directory."""
+    assert ask(services, f"/status/{name}").status == 404
+
+
+@pytest.mark.parametrize(("query", "since"), [("", None), ("since=", None), ("since=12", 12)])
+def test_history_is_told_whole_or_from_a_point(
+    services: Services, query: str, since: int | None
+) -> None:
+    """Who has seen a part of it asks for the rest."""
+    answer = ask(services, "/api/v1/history", query=query)
+    assert answer.status == 200
+    assert answer.headers["cache-control"] == "no-store"
+    assert json.loads(answer.body) == {
+        "newest": 7,
+        "series": [{"name": str(since)}, {"name": "b"}],
+    }
+
+
+@pytest.mark.parametrize("since", ["-1", "1.5", "x", "9" * 16])
+def test_a_point_is_a_number(services: Services, since: str) -> None:
+    """Anything else is refused by name."""
+    answer = ask(services, "/api/v1/history", query=f"since={since}")
+    assert answer.status == 400
+    assert b"since" in answer.body
 
 
 # ---------------------------------------------------------------- reload

@@ -199,6 +199,7 @@ class Settings(Section):
     ] = ()
     state_directory: AbsolutePath | None = None
     state_interval: Duration = Field(default="60s", ge=1, le=3600)  # type: ignore[assignment]
+    history: bool = True
     push: PushSettings = PushSettings()
     web: WebSettings = WebSettings()
     sources: SourcesSettings = SourcesSettings()

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from exporter.formats.protobuf import Field, fields
 from exporter.samples import Malformed
 
-MOST_CONTAINERS = 10_000
+MOST_PODS = 10_000
 MOST_DEVICES = 200_000
 """What one answer may hold; a node runs some hundred pods, and plugins that slice GPUs finely tell
 thousands of devices for each."""
@@ -47,33 +47,53 @@ class Container(NamedTuple):
     claimed: tuple[Claimed, ...] = ()
 
 
-def containers(answer: bytes) -> tuple[Container, ...]:
-    """Return the containers of a `ListPodResourcesResponse` that have devices.
+class Reader:
+    """Reads answer after answer of one kubelet; what it has said before is not taken apart again.
 
-    Raises `Malformed`, also for one that is out of all proportion.
+    A node with finely sliced GPUs tells megabytes each time, and little of it is new.
     """
-    found: list[Container] = []
-    left = MOST_DEVICES
-    for pod in _messages(fields(answer), 1):
-        name, namespace, inside = _pod(pod)
-        for one in inside:
-            container = _container(namespace, name, one)
-            left -= len(container.devices) + len(container.claimed)
-            if container.devices or container.claimed:
-                found.append(container)
-            if left < 0 or len(found) > MOST_CONTAINERS:
-                raise Malformed(f"more than {MOST_DEVICES} devices or {MOST_CONTAINERS} containers")
-    return tuple(found)
+
+    def __init__(self) -> None:
+        self._pods: dict[bytes, tuple[Container, ...]] = {}
+        self._told: list[bytes] = []
+        self._allocatable: tuple[Device, ...] = ()
+
+    def containers(self, answer: bytes) -> tuple[Container, ...]:
+        """Return the containers of a `ListPodResourcesResponse` that have devices, in order.
+
+        Raises `Malformed`, also for an answer that is out of all proportion.
+        """
+        known = self._pods
+        self._pods = {}
+        found: list[Container] = []
+        left = MOST_DEVICES
+        for pod in _messages(fields(answer), 1):
+            inside = known.get(pod)
+            self._pods[pod] = inside = _containers(pod) if inside is None else inside
+            found.extend(inside)
+            left -= sum(len(one.devices) + len(one.claimed) for one in inside)
+            if left < 0 or len(self._pods) > MOST_PODS:
+                raise Malformed(f"more than {MOST_DEVICES} devices or {MOST_PODS} pods")
+        return tuple(sorted(found, key=lambda one: one[:3]))
+
+    def allocatable(self, answer: bytes) -> tuple[Device, ...]:
+        """Return the devices of an `AllocatableResourcesResponse`, in order. Raises `Malformed`."""
+        told = sorted(_messages(fields(answer), 1))
+        if told != self._told:
+            found: list[Device] = []
+            for one in told:
+                found.extend(_devices(one))
+                if len(found) > MOST_DEVICES:
+                    raise Malformed(f"more than {MOST_DEVICES} devices")
+            self._told, self._allocatable = told, tuple(found)
+        return self._allocatable
 
 
-def allocatable(answer: bytes) -> tuple[Device, ...]:
-    """Return the devices of an `AllocatableResourcesResponse`. Raises `Malformed`."""
-    found: list[Device] = []
-    for one in _messages(fields(answer), 1):
-        found.extend(_devices(one))
-        if len(found) > MOST_DEVICES:
-            raise Malformed(f"more than {MOST_DEVICES} devices")
-    return tuple(found)
+def _containers(message: bytes) -> tuple[Container, ...]:
+    """Return the containers of a pod that have devices."""
+    name, namespace, inside = _pod(message)
+    found = (_container(namespace, name, one) for one in inside)
+    return tuple(one for one in found if one.devices or one.claimed)
 
 
 def _pod(message: bytes) -> tuple[str, str, list[bytes]]:

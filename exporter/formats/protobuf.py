@@ -100,6 +100,8 @@ def floats(packed: bytes) -> tuple[float, ...]:
 
 def _varint(message: bytes, at: int) -> tuple[int, int]:
     """Return the number that begins at a byte, and where it ends."""
+    if at < len(message) and message[at] < 0x80:  # most numbers are one byte
+        return message[at], at + 1
     value = shift = 0
     for byte in message[at : at + _LONGEST_VARINT]:
         value |= (byte & 0x7F) << shift

@@ -12,6 +12,7 @@ from typing import Any
 
 from exporter import catalogue as c
 from exporter.config import ConfigError, Settings
+from exporter.history import INTERVAL
 from exporter.plans.cluster import cluster_plans
 from exporter.plans.estate import STATE_DEADLINE, Estate, Plan, Planner, Roster, remembering
 from exporter.plans.fabric import fabric_plans
@@ -21,6 +22,7 @@ from exporter.plans.serving import expects_servers, inference_plans, serving_pla
 from exporter.plans.training import training_plans
 from exporter.runner import Schedule
 from exporter.samples import Remembered, Source
+from exporter.sinks.history import HistorySink
 from exporter.sinks.statefile import OLDEST, StateFile, this_boot
 from exporter.sources.host import HostSource
 from exporter.sources.network import NetworkSource
@@ -34,6 +36,12 @@ _STATE_LOOK = 5.0
 
 _LOOK_AGAIN, _ASK_AGAIN = 60.0, 3600.0
 """Seconds after which ports are looked for again, and refused counters are asked for again."""
+
+_HISTORY_DEADLINE = 2.0
+"""How long noting what is on the board should take at most, in seconds."""
+
+_AFTER_ALL = 0.2
+"""How long after readings and what is derived of them the history has its beat, in seconds."""
 
 _OF_DEADLINE = 0.8
 """The part of a deadline after which a device that hangs is left behind."""
@@ -77,6 +85,8 @@ def _plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
     yield from fabric_plans(settings, estate)
     yield from cluster_plans(settings, estate)
     yield from money_plans(settings, estate)
+    if settings.history:
+        yield _history_plan(estate)
 
 
 def _network_plan(settings: Settings, estate: Estate) -> Plan:
@@ -119,6 +129,15 @@ def _state_plan(settings: Settings, directory: Path, estate: Estate) -> Plan:
             every=every * 0.9, boot=this_boot(),
         ),
         turn=2,
+    )  # fmt: skip
+
+
+def _history_plan(estate: Estate) -> Plan:
+    return Plan(
+        HistorySink.name, c.EXPORTER, Schedule(INTERVAL, _HISTORY_DEADLINE, after=_AFTER_ALL), "",
+        lambda: HistorySink(
+            estate.history, estate.board.view, estate.clock, also=estate.watch.note,
+        ),
     )  # fmt: skip
 
 

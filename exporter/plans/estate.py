@@ -21,11 +21,13 @@ from exporter.discovery import (
     Register,
 )
 from exporter.engines import Engine, load_engines
+from exporter.history import History
 from exporter.notices import NoticeBoard
 from exporter.reference.xids import load as load_xids
 from exporter.runner import Schedule
 from exporter.samples import Source
 from exporter.sinks.statefile import this_boot
+from exporter.status.conditions import Watch
 from exporter.training import TrainingLedger
 from exporter.training.reception import Reception
 from exporter.xids import XidLedger
@@ -93,6 +95,7 @@ class Estate:
     the engines. `found` holds the inference servers that discovery has found, `training` what
     readers tell of training runs, and `reception` what became of what jobs push. `notices` is what
     the cloud has announced for this machine, `pods` are the node's pods as they were seen last.
+    `history` is the last hour of what the status page draws, `watch` since when conditions hold.
     `ending` is set when the daemon ends. `boot` names this run of the machine; `story` is what a
     made-up one goes through. `gpus` tells whether the machine has a GPU driver, or a GPU. `life`
     names this run of the daemon: what is remembered from it goes on without a gap.
@@ -108,6 +111,8 @@ class Estate:
     reception: Reception = field(default_factory=Reception)
     notices: NoticeBoard = field(default_factory=NoticeBoard)
     pods: PodBoard = field(default_factory=PodBoard)
+    history: History = field(default_factory=History)
+    watch: Watch = field(default_factory=Watch)
     recalled: threading.Event = field(default_factory=threading.Event)
     ending: threading.Event = field(default_factory=threading.Event)
     boot: Callable[[], str] = this_boot

@@ -100,7 +100,7 @@ class KubernetesSource:
             return ()
         if (
             told is not None
-            and told.answer is answer
+            and told.answer[:2] == answer[:2]
             and told.finished == finished
             and told.gpus.same(gpus)
         ):

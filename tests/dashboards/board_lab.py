@@ -43,6 +43,7 @@ class BoardLab:
     """A running Prometheus, the timetable that it has seen, and the boards."""
 
     def __init__(self, url: str) -> None:
+        self.url = url
         self.prometheus = Prometheus(url)
         self.began = time.time()
         self.ends: dict[str, float] = {}

@@ -30,6 +30,7 @@ PARTS: dict[str, dict[str, Any]] = {
     "components/rules": {"rules": {"enabled": True}},
     "components/runtime-class": {"runtimeClassName": "nvidia"},
     "components/state": {"hostState": True},
+    "components/web-config": {"web": {"secretName": "flopwatch-web"}},
 }
 """What a component is called in the values."""
 OF_LEVELS = {"host-network", "kernel-log", "pod-resources", "processes"}
@@ -65,6 +66,17 @@ def test_a_part_is_that_of_kustomize(component: str) -> None:
     for level in ("base", "deep"):
         values = {"level": level, **PARTS[component]}
         assert compared(template(values)) == compared(render(LEVELS[level], component))
+
+
+def test_prometheus_comes_by_https_where_there_is_tls() -> None:
+    """The monitor of both knows of the certificate."""
+    parts = ["components/pod-monitor", "components/web-config"]
+    values = PARTS[parts[0]] | PARTS[parts[1]] | {"level": "fabric"}
+    made = compared(template(values))
+    assert made == compared(render("overlays/fabric", *parts))
+    (endpoint,) = made["PodMonitor", "flopwatch"]["spec"]["podMetricsEndpoints"]
+    assert endpoint["scheme"] == "https"
+    assert validate(template(values), VERSIONS[-1])
 
 
 def test_no_component_is_forgotten() -> None:
@@ -108,7 +120,12 @@ extraEnv: [{name: FLOPWATCH_LOG_LEVEL, value: debug}]
 extraVolumes: [{name: data, hostPath: {path: /data}}]
 extraVolumeMounts: [{name: data, mountPath: /data, readOnly: true}]
 networkPolicy: {from: [{podSelector: {matchLabels: {app: prometheus}}}]}
-podMonitor: {enabled: true, labels: {release: stack}}
+web: {secretName: web}
+podMonitor:
+  enabled: true
+  labels: {release: stack}
+  tlsConfig: {insecureSkipVerify: true}
+  basicAuth: {username: {name: scrape, key: username}, password: {name: scrape, key: password}}
 rules: {enabled: true, labels: {release: stack}, runbooks: "https://wiki.example.com/runbooks"}
 dashboards: {enabled: true}
 """ % ("0" * 64)

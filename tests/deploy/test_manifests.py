@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import yaml
 
 from deploy import build
 from exporter import config
+from exporter.__main__ import main
 from tests.deploy.manifests import (
     KUBERNETES,
     LEVELS,
@@ -119,21 +121,24 @@ def test_the_namespace_admits_its_pods(name: str) -> None:
     assert label == ("privileged" if beyond_baseline else "restricted")
 
 
-@pytest.mark.parametrize("name", [*LEVELS, *components()])
-def test_a_shipped_configuration_is_accepted(name: str, tmp_path: Path) -> None:
-    """`flopwatch check` has nothing to say about what the ConfigMap holds."""
-    from exporter.__main__ import main
-
+def checked(manifests: Sequence[dict[str, Any]], folder: Path) -> None:
+    """Fail unless `flopwatch check` takes the configuration in a ConfigMap."""
     (text,) = [
         found["data"]["config.yaml"]
-        for found in of_kind(rendered(name), "ConfigMap")
+        for found in of_kind(manifests, "ConfigMap")
         if found["metadata"]["name"] == "flopwatch"
     ]
-    file = tmp_path / "config.yaml"
+    file = folder / "config.yaml"
     file.write_text(text, "utf-8")
     with pytest.raises(SystemExit) as end:
         main(["check", str(file)])
     assert end.value.code == 0
+
+
+@pytest.mark.parametrize("name", [*LEVELS, *components()])
+def test_a_shipped_configuration_is_accepted(name: str, tmp_path: Path) -> None:
+    """`flopwatch check` has nothing to say about what the ConfigMap holds."""
+    checked(rendered(name), tmp_path)
 
 
 def test_probes_ask_the_port_that_is_listened_on() -> None:

@@ -7,9 +7,13 @@ from random import Random
 import pytest
 
 from exporter.formats import podresources
-from exporter.formats.podresources import Claimed, Container, Device, allocatable, containers
+from exporter.formats.podresources import Claimed, Container, Device, Reader
 from exporter.samples import Malformed
 from tests import kubelet_lab
+
+
+def containers(answer: bytes) -> tuple[Container, ...]:
+    return Reader().containers(answer)
 
 
 def listed(*pods: object) -> bytes:
@@ -61,8 +65,8 @@ def test_what_can_be_handed_out_is_read() -> None:
         devices=kubelet_lab.devices({"nvidia.com/gpu": ["a", "b"], "cpu.example/x": ["c"]}),
         cpu_ids=[1, 2, 3],
     )
-    assert allocatable(told.SerializeToString()) == (
-        Device("nvidia.com/gpu", "a"), Device("nvidia.com/gpu", "b"), Device("cpu.example/x", "c"),
+    assert Reader().allocatable(told.SerializeToString()) == (
+        Device("cpu.example/x", "c"), Device("nvidia.com/gpu", "a"), Device("nvidia.com/gpu", "b"),
     )  # fmt: skip
 
 
@@ -96,8 +100,22 @@ def test_an_answer_out_of_all_proportion_is_refused(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(podresources, "MOST_DEVICES", 10)
     with pytest.raises(Malformed, match="more than 10 devices"):
         containers(listed(kubelet_lab.pod("p", {"x": map(str, range(11))})))
-    monkeypatch.setattr(podresources, "MOST_CONTAINERS", 2)
-    with pytest.raises(Malformed, match="2 containers"):
+    monkeypatch.setattr(podresources, "MOST_PODS", 2)
+    with pytest.raises(Malformed, match="2 pods"):
         containers(listed(*(kubelet_lab.pod(f"p{n}", {"x": ["1"]}) for n in range(3))))
     with pytest.raises(Malformed, match="a name of 513 characters"):
         containers(listed(kubelet_lab.pod("p" * 513, {"x": ["1"]})))
+
+
+def test_what_was_said_before_is_not_taken_apart_again() -> None:
+    """In whatever order it comes: the kubelet keeps its pods in a map."""
+    pods = [kubelet_lab.pod(f"p{n}", {"nvidia.com/gpu": [f"x{n}"]}) for n in range(5)]
+    reader = Reader()
+    first = reader.containers(listed(*pods))
+    again = reader.containers(listed(*reversed(pods)))
+    assert again == first
+    assert all(one is other for one, other in zip(first, again, strict=True))
+    pods[2].containers[1].devices[0].device_ids[0] = "y"
+    third = reader.containers(listed(*pods))
+    assert third[2].devices == (Device("nvidia.com/gpu", "y"),)
+    assert [one is other for one, other in zip(first, third, strict=True)].count(False) == 1

@@ -173,6 +173,19 @@ def test_a_gpu_that_is_lost_still_belongs_to_its_pod(lab: Lab) -> None:
     assert lab.pods() == [Row("0", "a")]
 
 
+def test_gpus_that_another_exporters_page_tells_of_have_pods_too(lab: Lab) -> None:
+    """A page of dcgm-exporter has values of GPUs and not what they are."""
+    samples = [
+        c.GPU_UTILIZATION_RATIO(0.5, "1", GPU[1]),
+        c.GPU_MIG_MEMORY_USED_BYTES(5, "2", GPU[2], "3"),
+    ]
+    lab.view = View(
+        (SourceView("page", c.GPU, "up", Health(), batch=in_columns(samples, EMPTY_SHAPE)),), ()
+    )
+    lab.kubelet.pods = [pod("a", {"nvidia.com/gpu": GPU[1:3]})]
+    assert lab.pods() == [Row("1", "a"), Row("2", "a")]
+
+
 # ---------------------------------------------------------------- names of resources
 
 

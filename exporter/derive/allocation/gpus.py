@@ -11,6 +11,17 @@ from exporter.derive.slices import of_device, wholes
 from exporter.formats.device_ids import DeviceId
 from exporter.samples import View
 
+_PRESENT = (
+    c.GPU_UP,
+    c.GPU_UTILIZATION_RATIO,
+    c.GPU_MEMORY_USED_BYTES,
+    c.GPU_SM_ACTIVE_RATIO,
+    c.GPU_MIG_MEMORY_USED_BYTES,
+    c.GPU_MIG_GRAPHICS_ACTIVE_RATIO,
+)
+"""What is told of a GPU that is there, by whichever reader. One that is lost still belongs to
+somebody, and another exporter's page does not say what GPUs are."""
+
 
 class Part(NamedTuple):
     """A GPU by its UUID, or a part of it: an instance, a compute instance in it, a replica.
@@ -57,8 +68,9 @@ class Gpus:
             self._indices.setdefault(uuid, gpu)
             if (address := address_of(sample.labels[at])) is not None:
                 self._addresses[address] = uuid
-        for sample in view.samples(c.GPU_UP):  # one that is lost still belongs to somebody
-            self._indices.setdefault(sample.labels[1], sample.labels[0])
+        for metric in _PRESENT:
+            for sample in view.samples(metric):
+                self._indices.setdefault(sample.labels[1], sample.labels[0])
         parts = wholes(view)
         for sample in view.samples(c.GPU_MIG_INFO):
             _, uuid, instance, compute, device, profile = sample.labels

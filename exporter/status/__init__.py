@@ -6,29 +6,57 @@ node itself; callers from the network see error classes only.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from exporter import catalogue as c
-from exporter.samples import Metric, Sample, SourceView, View, series_of
+from exporter.samples import Metric, SourceView, View, series_of
+from exporter.status.conditions import Watch, conditions
+from exporter.status.fabric import fabric
+from exporter.status.facts import Facts
+from exporter.status.gpus import gpu_rows
+from exporter.status.money import cost
+from exporter.status.promises import promise_rows
+from exporter.status.runs import run_rows
+from exporter.status.servers import server_rows
+
+
+class Moment(NamedTuple):
+    """When a document is made: monotonic seconds for ages, Unix seconds for dates."""
+
+    monotonic: float
+    wall: float
 
 
 def document(
-    view: View, about: Mapping[str, Any], notices: Mapping[str, Any], *, detailed: bool
+    view: View,
+    about: Mapping[str, Any],
+    notices: Mapping[str, Any],
+    watch: Watch,
+    moment: Moment,
+    *,
+    detailed: bool,
 ) -> dict[str, Any]:
     """Return the status of everything in `view`, headed by `about` (the daemon itself).
 
-    `notices` is what the cloud has announced for the machine.
+    `notices` is what the cloud has announced for the machine; `watch` knows since when conditions
+    have held.
     """
+    facts = Facts(view)
     return {
         "flopwatch": dict(about),
         "detailed": detailed,
         "spot": dict(notices),
+        "conditions": conditions(facts, watch, *moment),
         "sources": [_source(source, detailed=detailed) for source in view.sources],
-        "servers": _servers(view),
+        "gpus": gpu_rows(facts),
+        "runs": run_rows(facts),
+        "promises": promise_rows(facts),
+        "servers": server_rows(facts),
         "diagnoses": _diagnoses(view),
+        "fabric": fabric(facts),
+        "cost": cost(facts),
     }
 
 
@@ -87,53 +115,6 @@ def summary(document: Mapping[str, Any]) -> Iterator[str]:
         if len(source["faults"]) > 5:
             line += f"\n    and {len(source['faults']) - 5} more parts"
         yield line
-
-
-def _servers(view: View) -> list[dict[str, Any]]:
-    """Return one row for each scraped inference server, failing ones included."""
-    rows = []
-    for source in view.sources:
-        if source.group != c.SERVING:
-            continue
-        samples = [s for s in source.batch if s.metric in _SHOWN or s.metric is c.LLM_SERVER_INFO]
-        infos = [s for s in samples if s.metric is c.LLM_SERVER_INFO]
-        engine, name, version = infos[0].labels if infos else ("", _server_of(source), "")
-        rows.append({
-            "server": name,
-            "state": source.state,
-            "age_seconds": source.age,
-            "engine": engine,
-            "version": version,
-            "models": _models(samples),
-            "unresolved": [s.labels[2] for s in samples if s.metric is c.LLM_MAPPING_UNRESOLVED],
-        })  # fmt: skip
-    return rows
-
-
-def _server_of(source: SourceView) -> str:
-    return source.name.partition(":")[2]
-
-
-_SHOWN: Mapping[Metric, str] = {
-    c.LLM_ACTIVE_REQUESTS: "active_requests",
-    c.LLM_WAITING_REQUESTS: "waiting_requests",
-    c.LLM_KV_CACHE_USAGE_RATIO: "kv_cache_usage_ratio",
-    c.LLM_TOKENS_TOTAL: "tokens",
-    c.LLM_MAPPING_UNRESOLVED: "",
-}
-
-
-def _models(samples: list[Sample]) -> list[dict[str, Any]]:
-    models: dict[tuple[str, ...], dict[str, Any]] = {}
-    for metric, labels, value in samples:
-        field = _SHOWN.get(metric)
-        if not field or not isinstance(value, int | float) or not math.isfinite(value):
-            continue
-        model = models.setdefault(labels[:2], {"model_name": labels[0], "model_version": labels[1]})
-        if metric is c.LLM_TOKENS_TOTAL:
-            field = f"{labels[metric.labels.index('direction')]}_tokens"
-        model[field] = value
-    return list(models.values())
 
 
 _SIGNALS = (c.DIAGNOSIS_SIGNAL_RATIO, c.DIAGNOSIS_SIGNAL_PER_SECOND)
