@@ -106,7 +106,7 @@ def _filled(queries: Sequence[Query], *, stacked: bool) -> int:
     """Return how opaque the area below lines is; many that lie on each other make a wall."""
     if stacked:
         return 70
-    return 0 if any("{{" in query.legend for query in queries) else 8
+    return 0 if len(queries) > 2 or any("{{" in query.legend for query in queries) else 8
 
 
 def _painted(panel: graphs.Panel, queries: Sequence[Query], colors: Mapping[str, str]) -> None:

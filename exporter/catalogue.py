@@ -2743,6 +2743,21 @@ FLOPWATCH_STATE_SAVED_TIMESTAMP_SECONDS = Metric(
     "When that file was last written, in Unix seconds.",
     (), EXPORTER, "seconds", "experimental",
 )  # fmt: skip
+FLOPWATCH_PODS = Metric(
+    "flopwatch_pods", "gauge",
+    "Pods of this node that are known, by whether they serve: serving (running and ready), other.",
+    ("state",), EXPORTER, stability="experimental",
+)  # fmt: skip
+FLOPWATCH_POD_REQUESTS_TOTAL = Metric(
+    "flopwatch_pod_requests_total", "counter",
+    "Requests for the node's pods: list and watch at the API server, kubelet at the kubelet.",
+    ("kind",), EXPORTER, stability="experimental",
+)  # fmt: skip
+FLOPWATCH_POD_CHANGES_TOTAL = Metric(
+    "flopwatch_pod_changes_total", "counter",
+    "Changes of pods that the API server's watch has told.",
+    (), EXPORTER, stability="experimental",
+)  # fmt: skip
 FLOPWATCH_NOTIFICATIONS_TOTAL = Metric(
     "flopwatch_notifications_total", "counter",
     "Notices of the cloud that were passed on by receiver and result: sent (taken by it), failed.",

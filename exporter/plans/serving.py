@@ -27,6 +27,7 @@ from exporter.discovery import (
     LocalFinder,
     Machine,
     Page,
+    PodFinder,
     Register,
     Static,
     Target,
@@ -40,6 +41,7 @@ from exporter.fetch import HttpFetcher
 from exporter.formats.exposition import Limits
 from exporter.plans.estate import AFTER_READING, Estate, Mappings, Plan, remembering
 from exporter.plans.gpus import reads_gpus
+from exporter.plans.pods import pods_plans, wants_pods
 from exporter.reference.models import ModelShape
 from exporter.reference.models import load as load_models
 from exporter.reference.models import read_file as read_model
@@ -71,6 +73,7 @@ def inference_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
         yield replace(one, fingerprint=f"{one.fingerprint} {identity} {mappings}")
         # A process that restarts is asked on, as long as it is one of the same engine.
         yield from _probe_plans(settings, server, _Look(server, kind, kind or identity, estate))
+    yield from pods_plans(inference.kubernetes, estate)
     yield _discovery_plan(settings, estate, engines, mappings)
     machine = Machine(Path(settings.root))
     placed = tuple(Placed(one.name, _local_port(one), one.gpus) for one, *_ in servers)
@@ -127,7 +130,10 @@ def _servers(
 
 
 def _origins(inference: InferenceSettings) -> dict[str, bool]:
-    return {"file": bool(inference.files), "local": inference.local is not False}
+    return {
+        "file": bool(inference.files), "local": inference.local is not False,
+        "kubernetes": wants_pods(inference.kubernetes),
+    }  # fmt: skip
 
 
 def expects_servers(inference: InferenceSettings) -> bool:
@@ -178,23 +184,35 @@ def _discovery_plan(
         limits, settings.listen, settings.root, mappings,
     )  # fmt: skip
 
+    listens = address(settings.listen)[1]
+    prober = Prober(
+        engines, clock, timeout=min(_PROBE_TIMEOUT, inference.timeout),
+        max_bytes=inference.max_body, limits=limits,
+        allow_destructive_read=inference.allow_destructive_read,
+    )  # fmt: skip
+
     def finders() -> Iterator[Finder]:
         if inference.files:
             yield FileFinder(inference.files, [engine.name for engine in engines])
         if inference.local is not False:
             yield LocalFinder(
                 Machine(Path(settings.root)),
-                Prober(
-                    engines, clock, timeout=min(_PROBE_TIMEOUT, inference.timeout),
-                    max_bytes=inference.max_body, limits=limits,
-                    allow_destructive_read=inference.allow_destructive_read,
-                ),
+                prober,
                 clock,
                 ports=inference.ports,
                 anyone=inference.local is True,
-                excluded=(address(settings.listen)[1],),
+                excluded=(listens,),
                 allow_destructive_read=inference.allow_destructive_read,
-                verdicts=estate.found.verdicts(basis),
+                verdicts=estate.found.verdicts("local", basis),
+            )  # fmt: skip
+        if wants_pods(inference.kubernetes):
+            yield PodFinder(
+                lambda: estate.pods.pods, prober, clock,
+                engines=[engine.name for engine in engines],
+                namespaces=inference.kubernetes.namespaces,
+                is_own=lambda host, port: port == listens and is_ours(host),
+                allow_destructive_read=inference.allow_destructive_read,
+                verdicts=estate.found.verdicts("kubernetes", basis),
             )  # fmt: skip
 
     return Plan(
@@ -202,7 +220,8 @@ def _discovery_plan(
         # A look asks a few servers, of which each may keep it waiting.
         Schedule(inference.discovery_interval, 10.0),
         f"{basis} {inference.files} {inference.discovery_interval} {inference.max_servers}"
-        f" {inference.servers}",
+        f" {inference.servers} {_origins(inference)}"
+        f" {inference.kubernetes.namespaces}",
         lambda: DiscoverySource(
             tuple(finders()), _statics(inference), estate.found, is_ours=is_ours,
             read=sum(server.enabled for server in inference.servers), limit=inference.max_servers,

@@ -76,13 +76,13 @@ class BoardLab:
         sent = target.sent(self.choices(board), self.span())
         return [one for end in self.ends.values() for one in self.prometheus.at(sent, end)]
 
-    def shown(self, board: str, panel: str, phase: str, ref: str = "A", **labels: str) -> float:
+    def shown(self, board: str, panel: str, when: str, ref: str = "A", /, **labels: str) -> float:
         """Return what a panel showed in the last half minute of a phase, on average.
 
         That is the sum of the series with the labels; not a number where it showed nothing.
         """
         target = next(one for one in self.targets(board) if one.panel == panel and one.ref == ref)
-        end = self.ends[phase]
+        end = self.ends[when]
         span = self.span()._replace(start=end - LAST, end=end)
         sent = target.sent(self.choices(board), self.span())
         moments: dict[float, float] = {}

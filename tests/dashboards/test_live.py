@@ -25,8 +25,8 @@ TIMETABLE = (
     Phase("serving", 105, {"load": 1.8, "agents": 0.6, "notice": 0.0, "fate": "stop",
                            "paused": 0.2, "pausing": 0.05}),
     Phase("mended", 45, {}),
-    Phase("training", 100, {"hot": 3, "data": 0.15, "lost": 5}),
-    Phase("cut", 75, {"cut": 2}),
+    Phase("training", 100, {"hot": 1, "data": 0.15, "lost": 6}),
+    Phase("cut", 95, {"cut": 2}),
 )  # fmt: skip
 NAMES = [file.stem for file in sorted(BOARDS.glob("*.json"))]
 
@@ -74,6 +74,14 @@ EXCEPTIONS = {
 }
 """Queries that bring nothing, or nothing but zeros, by board and panel with the letter; why."""
 
+BY_CHANCE = {
+    # A read is under way when Prometheus comes, or none is.
+    ("flopwatch-exporter", "Reads that hang A"),
+    # Activity is not known until the first reading, which may come before Prometheus does.
+    ("flopwatch-cost", "Cost of an hour by state D"),
+}
+"""Queries of which no run of the lab can say what they bring."""
+
 
 @pytest.fixture(scope="module")
 def lab(tool: Tool, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BoardLab]:
@@ -105,7 +113,7 @@ def odd(lab: BoardLab, board: str) -> dict[tuple[str, str], str]:
 @pytest.mark.parametrize("board", NAMES)
 def test_each_query_brings_something(lab: BoardLab, board: str) -> None:
     """No error, no empty answer, no constant zero, but for exceptions that are still needed."""
-    found = odd(lab, board)
+    found = {key: wrong for key, wrong in odd(lab, board).items() if key not in BY_CHANCE}
 
     expected = {key for key in EXCEPTIONS if key[0] == board}
     news = sorted(f"{query}: {found[(name, query)]}" for name, query in found.keys() - expected)
@@ -146,7 +154,7 @@ def _appears(before: float, after: float) -> bool:
 STORIES = [
     Story("kv-cache-full", "flopwatch-inference-sla", "KV cache", "calm", "serving",
           lambda a, b: a < 0.8 and b > 0.95, {"server": "llama-70b"}),
-    Story("kv-cache-free-again", "flopwatch-inference-sla", "KV cache", "serving", "mended",
+    Story("kv-cache-free-again", "flopwatch-inference-sla", "KV cache", "serving", "training",
           lambda a, b: a > 0.95 and b < 0.8, {"server": "llama-70b"}),
     Story("requests-wait", "flopwatch-inference-sla", "Requests", "calm", "serving",
           lambda a, b: b > a + 10, ref="B"),
@@ -164,26 +172,24 @@ STORIES = [
     Story("pauses-others", "flopwatch-fabric", "Tells others to stop", "calm", "serving",
           _appears, {"device": "ens8f0"}),
     Story("training-stands-still", "flopwatch-training", "Does it go on", "calm", "cut",
-          lambda a, b: (a, b) == (0, 1)),
+          lambda a, b: a == 0 and b > 0),
     Story("cable-breaks", "flopwatch-fabric", "Ports that are up", "training", "cut",
           lambda a, b: b == a - 1),
     Story("cable-breaks-unexpectedly", "flopwatch-fabric", "Ports down that should be up",
           "training", "cut", lambda a, b: (a, b) == (0, 1)),
-    Story("cable-holds-again", "flopwatch-fabric", "Ports down that should be up", "serving",
-          "training", lambda a, b: (a, b) == (1, 0)),
-    Story("others-wait-for-rank-3", "flopwatch-fabric", "Waiting for other ranks", "calm",
+    Story("others-wait-for-rank-1", "flopwatch-fabric", "Waiting for other ranks", "calm",
           "training", lambda a, b: b > a + 0.05, {"rank": "0"}),
     Story("mfu-falls", "flopwatch-training", "MFU", "calm", "training",
           lambda a, b: b < 0.8 * a),
-    Story("rank-3-is-late", "flopwatch-training", "Stragglers", "calm", "training",
-          lambda a, b: b > a + 0.1, {"rank": "3"}),
+    Story("rank-1-is-late", "flopwatch-training", "Stragglers", "calm", "training",
+          lambda a, b: b > a + 0.1, {"rank": "1"}),
     Story("data-stalls", "flopwatch-training", "Parts of a step", "calm", "training",
           _grows(3), {"phase": "data"}),
-    Story("gpu-7-lowers-its-clock", "flopwatch-node", "SM clock", "calm", "training",
-          lambda a, b: b < 0.8 * a, {"gpu": "7"}),
-    Story("gpu-7-gets-hot", "flopwatch-node", "Core temperature", "calm", "training",
-          lambda a, b: b > a + 10, {"gpu": "7"}),
-    Story("gpu-5-is-lost", "flopwatch-node", "GPUs that answer", "calm", "training",
+    Story("gpu-5-lowers-its-clock", "flopwatch-node", "SM clock", "calm", "training",
+          lambda a, b: b < 0.8 * a, {"gpu": "5"}),
+    Story("gpu-5-gets-hot", "flopwatch-node", "Core temperature", "calm", "training",
+          lambda a, b: b > a + 10, {"gpu": "5"}),
+    Story("gpu-6-is-lost", "flopwatch-node", "GPUs that answer", "calm", "training",
           lambda a, b: b < a),
 ]  # fmt: skip
 

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from exporter.attribution.owners import Owners
-from exporter.attribution.pods import Known, LogFolders, PodBoard, first_of
+from exporter.attribution.pods import LogFolders, PodBoard, first_of
 from exporter.attribution.users import Named, Users, as_number, nobody
 from exporter.discovery import Machine
+from exporter.formats.podlist import Container, Pod
 from exporter.sources.jobs import JobsSource
 from tests.job_node import CONTAINER, POD, Node, told
 
@@ -140,7 +141,7 @@ def test_who_watches_pods_is_asked_first(node: Node) -> None:
     board = PodBoard()
     crio = "192f5a90b165665d969bb0137b8573f2214c8f75b728ecc58dbbc7fccd64af28"
     uids = (GONE, "e4e6004e827fdf45941cf777618f60ce")
-    board.publish([Known(uids, "kube-system", "dcgm-node1", {crio: "dcgm"})])
+    board.publish([Pod(uids, "kube-system", "dcgm-node1", containers=(Container("dcgm", crio),))])
     samples, _ = node.read(source(node, board=board))
     assert told(samples, INFO, "namespace", "pod", "container") == {
         ("kube-system", "dcgm-node1", "dcgm"): 1
@@ -152,7 +153,7 @@ def test_the_containers_name_is_taken_from_whoever_knows_it(node: Node) -> None:
     node.process(10, IN_POD)
     node.uses(0, 10)
     board = PodBoard()
-    board.publish([Known((POD,), "team", "train-0", {})])
+    board.publish([Pod((POD,), "team", "train-0", containers=(Container("main"),))])
     node.logs("team", "train-0", POD, main=CONTAINER)
     samples, _ = node.read(source(node, board=board))
     assert told(samples, INFO, "pod", "container") == {("train-0", "main"): 1}
