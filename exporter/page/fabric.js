@@ -1,6 +1,6 @@
 // The fabric: ports and what is wrong with them, and how GPUs and NICs lie to each other.
 
-import {bar, byId, body, keep, make, renew, row, show, stateOf} from "./dom.js";
+import {byId, body, keep, make, renew, row, show, stateOf} from "./dom.js";
 import {series, showLine} from "./history.js";
 import {counts, list, names, number, plain, ranges, record, scaled, share, word} from "./words.js";
 
