@@ -24,7 +24,7 @@ export function showFabric(fabric) {
 }
 
 function showPort(cells, port) {
-  const [name, link, state, receive, transmit, errors] = cells;
+  const [name, state, link, receive, transmit, errors] = cells;
   const labels = {device: word(port.device), port: word(port.port)};
   const rate = number(port.rate_bytes_per_second);
   show(name, labels.port ? `${labels.device}/${labels.port}` : labels.device,
