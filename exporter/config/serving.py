@@ -71,11 +71,12 @@ class ProbeSettings(Section):
 class PodsSettings(Section):
     """Inference servers among the pods of this node.
 
-    `source` is who is asked for the pods: the API server, which then tells each change, or the
+    `enabled: auto` is where there is an API server and a token for it, as in a pod that is given
+    one. `source` is who is asked for the pods: the API server, which then tells each change, or the
     node's kubelet, each `refresh`. `interval` is how often it is looked what has been told.
     """
 
-    enabled: bool = False
+    enabled: Switch = "auto"
     source: Literal["api", "kubelet"] = "api"
     node: Annotated[str, Field(min_length=1, max_length=253)] | None = None
     api_url: str | None = None
