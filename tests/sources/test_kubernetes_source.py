@@ -247,6 +247,10 @@ def test_while_a_device_is_not_known_no_gpu_is_called_free(lab: Lab) -> None:
     items = lab.read()
     assert unresolved(items) == {"nvidia.com/gpu": 1}
     assert lab.pods(items) == []
+    (fault,) = (one for one in items if isinstance(one, Fault))
+    assert fault == Fault(
+        "nvidia.com/gpu", "unavailable", "'card-x' of ml/a: of no GPU that is known here"
+    )
 
 
 def test_a_gpu_that_a_virtual_machine_has_is_found_by_its_address(lab: Lab) -> None:
@@ -445,6 +449,8 @@ def test_two_pods_at_once_for_one_gpu_are_told_as_such_and_neither_has_it(lab: L
     items = lab.read()
     assert lab.pods(items) == [Row("1", "")]
     assert unresolved(items) == {"nvidia.com/gpu": 1}
+    (fault,) = (one for one in items if isinstance(one, Fault))
+    assert fault.detail == f"{GPU[0]}: ml/a, ml/b say that each has it alone"
     lab.kubelet.pods.pop(0)
     assert lab.pods() == [Row("0", "b"), Row("1", "")]
 
