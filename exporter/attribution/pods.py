@@ -17,6 +17,7 @@ from exporter.formats.podlist import Pod
 from exporter.formats.podlog import folder_of, link_of
 
 _MOST = 4096
+_OVER = frozenset(("Succeeded", "Failed"))
 _LOOK = 5.0
 _LOOK_ANYWAY = 60.0
 
@@ -47,6 +48,10 @@ class PodBoard:
         """Replace the pods. Readers meanwhile see the former ones."""
         self._by_uid = {uid: pod for pod in pods for uid in pod.uids}
         self.pods = tuple(pods)
+
+    def finished(self) -> frozenset[tuple[str, str]]:
+        """Return namespace and name of the pods that are over."""
+        return frozenset((one.namespace, one.name) for one in self.pods if one.phase in _OVER)
 
     def __call__(self, uid: str, container: str) -> Named | None:
         """Return the names of a pod and a container of it; `None` if the pod is not known."""

@@ -75,7 +75,7 @@ class PodsSettings(Section):
     node's kubelet, each `refresh`. `interval` is how often it is looked what has been told.
     """
 
-    enabled: bool = False
+    enabled: Switch = "auto"
     source: Literal["api", "kubelet"] = "api"
     node: Annotated[str, Field(min_length=1, max_length=253)] | None = None
     api_url: str | None = None

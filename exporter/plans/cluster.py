@@ -24,8 +24,6 @@ from exporter.sources.kubernetes import NAME, KubernetesSource
 
 Claims = Callable[[Collection[Claimed]], Mapping[Claimed, str]]
 
-_OVER = ("Succeeded", "Failed")
-"""Phases of pods that have ended, as far as somebody watches them."""
 
 _BEAT = 2.0
 """Seconds after which a GPU or an instance that has appeared is told with its owner."""
@@ -66,17 +64,13 @@ def kubernetes_source(
     def gpus() -> Gpus:
         return Gpus(estate.board.view(clock.monotonic()), lambda: device_files(root))
 
-    def finished() -> list[tuple[str, str]]:
-        pods = estate.pods.pods
-        return [(one.namespace, one.name) for one in pods if one.phase in _OVER]
-
     kept = remembering(settings, estate)
     kept.pop("keep_every", None)
     return KubernetesSource(
         kubelet or PodResources(_directories(told, root), told.deadline, clock),
         gpus, clock, Wanted(told.resources, told.indexed_resources),
         every=told.interval, keep=told.keep, claims=_claims(told.claims, estate),
-        finished=finished, **kept,
+        finished=estate.pods.finished, **kept,
     )  # fmt: skip
 
 

@@ -20,6 +20,7 @@ from exporter.config import (
     Settings,
 )
 from exporter.config.money import CostSettings
+from exporter.config.serving import PodsSettings
 from exporter.config.training import DirectorySettings
 from exporter.formats import pushes
 from exporter.isolate import Remembers
@@ -251,7 +252,11 @@ def demo_plans(
                 raise ConfigError(f"sources.inference.servers: the demo has a {min(taken)!r} too")
             inference = inference.model_copy(
                 # Whatever real server runs on this machine is not the made-up node's.
-                update={"servers": (*inference.servers, *servers), "local": False}
+                update={
+                    "servers": (*inference.servers, *servers),
+                    "local": False,
+                    "kubernetes": PodsSettings(enabled=False),
+                }
             )
             log = LogSettings(path=TRAINING_LOG, run=demo.run, framework="megatron")
             logs = settings.sources.logs.model_copy(update={"files": (log,)})

@@ -20,15 +20,26 @@ from exporter.sources.pods import PodsSource, Reader
 
 def pods_plans(told: PodsSettings, estate: Estate) -> Iterator[Plan]:
     """Yield who knows the pods of this node, where that is asked for. Raises `ConfigError`."""
-    if not told.enabled:
+    if not wants_pods(told):
         return
     node = told.node or os.environ.get("NODE_NAME") or socket.gethostname()
     url = _api_url(told) if told.source == "api" else told.kubelet_url
     yield Plan(
         PodsSource.name, c.EXPORTER, Schedule(told.interval, 2 * told.timeout + 1.0),
         f"{told!r} {node} {url}",
-        lambda: PodsSource(_reader(told, url, node, estate), estate.pods),
+        lambda: PodsSource(
+            _reader(told, url, node, estate), estate.pods, estate.clock,
+            wanted=told.enabled is True,
+        ),
     )  # fmt: skip
+
+
+def wants_pods(told: PodsSettings) -> bool:
+    """Tell whether pods are to be known; `auto`: in a pod that was given a token for that."""
+    if told.enabled != "auto":
+        return told.enabled
+    inside = bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
+    return inside and told.token_file is not None and Path(told.token_file).exists()
 
 
 def _reader(told: PodsSettings, url: str, node: str, estate: Estate) -> Reader:

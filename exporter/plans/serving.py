@@ -41,7 +41,7 @@ from exporter.fetch import HttpFetcher
 from exporter.formats.exposition import Limits
 from exporter.plans.estate import AFTER_READING, Estate, Mappings, Plan, remembering
 from exporter.plans.gpus import reads_gpus
-from exporter.plans.pods import pods_plans
+from exporter.plans.pods import pods_plans, wants_pods
 from exporter.reference.models import ModelShape
 from exporter.reference.models import load as load_models
 from exporter.reference.models import read_file as read_model
@@ -132,7 +132,7 @@ def _servers(
 def _origins(inference: InferenceSettings) -> dict[str, bool]:
     return {
         "file": bool(inference.files), "local": inference.local is not False,
-        "kubernetes": inference.kubernetes.enabled,
+        "kubernetes": wants_pods(inference.kubernetes),
     }  # fmt: skip
 
 
@@ -205,7 +205,7 @@ def _discovery_plan(
                 allow_destructive_read=inference.allow_destructive_read,
                 verdicts=estate.found.verdicts("local", basis),
             )  # fmt: skip
-        if inference.kubernetes.enabled:
+        if wants_pods(inference.kubernetes):
             yield PodFinder(
                 lambda: estate.pods.pods, prober, clock,
                 engines=[engine.name for engine in engines],
@@ -220,7 +220,8 @@ def _discovery_plan(
         # A look asks a few servers, of which each may keep it waiting.
         Schedule(inference.discovery_interval, 10.0),
         f"{basis} {inference.files} {inference.discovery_interval} {inference.max_servers}"
-        f" {inference.servers} {inference.kubernetes.enabled} {inference.kubernetes.namespaces}",
+        f" {inference.servers} {wants_pods(inference.kubernetes)}"
+        f" {inference.kubernetes.namespaces}",
         lambda: DiscoverySource(
             tuple(finders()), _statics(inference), estate.found, is_ours=is_ours,
             read=sum(server.enabled for server in inference.servers), limit=inference.max_servers,

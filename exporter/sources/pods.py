@@ -11,14 +11,18 @@ read on. How old it is then, this source's last success tells.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from typing import Protocol
 
 from exporter import catalogue as c
 from exporter.attribution.pods import PodBoard
+from exporter.clock import Clock
 from exporter.discovery.api import MOST_PODS, Tally
 from exporter.formats.podlist import Pod
-from exporter.samples import Fault, Sample
+from exporter.samples import Fault, Sample, SourceError
+
+log = logging.getLogger(__name__)
 
 
 class Reader(Protocol):
@@ -35,20 +39,33 @@ class Reader(Protocol):
         """Release what it holds."""
 
 
+_REST = 600.0
+"""Seconds for which nobody is asked who has refused, where that is not asked for."""
+
+
 class PodsSource:
-    """Brings what `reader` knows onto the board."""
+    """Brings what `reader` knows onto the board.
+
+    Where pods are not `wanted` outright, the lack of the right to read them is no failure: a pod
+    may have a token for other reasons. It is said once, and tried again now and then.
+    """
 
     name = "pods"
     group = c.EXPORTER
 
-    def __init__(self, reader: Reader, board: PodBoard) -> None:
+    def __init__(
+        self, reader: Reader, board: PodBoard, clock: Clock, *, wanted: bool = True
+    ) -> None:
         self._reader = reader
         self._board = board
+        self._clock = clock
+        self._wanted = wanted
         self._last: list[Pod] = []
+        self._resting = 0.0
 
     def read(self) -> Iterator[Sample | Fault]:
         """Yield how many pods there are, and what was asked for to know it."""
-        pods = self._reader.pods()
+        pods = self._asked()
         if pods is not None:
             if pods != self._last or not self._board.pods:
                 self._board.publish(pods)
@@ -67,6 +84,19 @@ class PodsSource:
                 yield c.FLOPWATCH_POD_REQUESTS_TOTAL(number, kind)
         if tally.watches:
             yield c.FLOPWATCH_POD_CHANGES_TOTAL(tally.changes)
+
+    def _asked(self) -> list[Pod] | None:
+        if self._clock.monotonic() < self._resting:
+            return None
+        try:
+            return self._reader.pods()
+        except SourceError as error:
+            if self._wanted or self._last or error.reason != "denied":
+                raise
+            if not self._resting:
+                log.info("source=%s tells nothing: %s", self.name, error)
+            self._resting = self._clock.monotonic() + _REST
+            return None
 
     def close(self) -> None:
         """Release what the reader holds."""

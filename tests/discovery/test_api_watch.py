@@ -19,7 +19,7 @@ from exporter.clock import SystemClock
 from exporter.discovery.api import MOST_PODS, Access, ApiWatch, KubeletPods
 from exporter.formats.podlist import Pod
 from exporter.runner import Runner, Schedule
-from exporter.samples import Malformed, SourceError
+from exporter.samples import Fault, Malformed, SourceError
 from exporter.sources.pods import PodsSource
 from tests.api_server import ApiServer, api_server, pod
 from tests.fakes import FakeClock
@@ -324,7 +324,7 @@ def test_while_the_api_server_is_away_names_and_targets_stay(
     server.put(pod("a"))
     board, pods, clock = Board(), PodBoard(), FakeClock()
     slot = board.enroll("pods", c.EXPORTER, 2, 10, clock.monotonic())
-    source = PodsSource(watch, pods)
+    source = PodsSource(watch, pods, clock)
     runner = Runner(source, Schedule(2, 10), slot, clock)
     runner.step()
     assert names(list(pods.pods)) == ["a"]
@@ -351,3 +351,30 @@ def test_while_the_api_server_is_away_names_and_targets_stay(
     while len(pods.pods) < 2 and time.monotonic() < end:
         runner.step()
     assert names(list(pods.pods)) == ["a", "b"]
+
+
+def test_a_token_without_the_right_is_no_failure_unless_pods_are_wanted(
+    server: ApiServer, watch: ApiWatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Every pod may have a token; said once, asked again after ten minutes: rights may come."""
+    clock, pods = FakeClock(), PodBoard()
+    server.status = 403
+    quiet = PodsSource(watch, pods, clock, wanted=False)
+    caplog.set_level(logging.INFO)
+    for _ in range(50):
+        assert [one for one in quiet.read() if isinstance(one, Fault)] == []
+        clock.advance(2)
+    assert len(server.asked) == len(caplog.records) == 1
+    server.status = 0
+    server.put(pod("a"))
+    clock.advance(600)
+    list(quiet.read())
+    assert names(list(pods.pods)) == ["a"]
+    server.status = 403
+    with pytest.raises(SourceError):
+        list(PodsSource(watch_of(watch), pods, clock, wanted=True).read())
+
+
+def watch_of(watch: ApiWatch) -> ApiWatch:
+    """Return another watch of the same."""
+    return ApiWatch(watch._access, "node1", SystemClock(), Dice())
