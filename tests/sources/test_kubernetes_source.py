@@ -553,6 +553,12 @@ def test_an_answer_without_end_is_refused(lab: Lab) -> None:
     assert caught.value.reason == "unavailable"
 
 
+def test_the_request_is_to_a_host_that_a_server_in_go_takes(lab: Lab) -> None:
+    """gRPC puts the socket's path there, which the kubelet's HTTP/2 calls malformed."""
+    lab.read()
+    assert lab.kubelet.authority == "localhost"
+
+
 def test_a_restart_of_the_kubelet_costs_nothing(lab: Lab) -> None:
     """The socket goes and another one comes; what was said last holds meanwhile, and its age."""
     lab.kubelet.pods = [pod("a", {"nvidia.com/gpu": [GPU[0]]})]
