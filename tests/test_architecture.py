@@ -138,9 +138,11 @@ ROOMS = {
     "isolate": Room(("samples", "clock", "catalogue", "sources"), ("psutil",)),
     "owners": Room(("samples", "catalogue")),
     "exposition": Room(("samples", "catalogue", "clock", "board", "owners")),
-    "status": Room(("samples", "catalogue", "status.*")),
+    "status": Room(("samples", "catalogue", "redaction", "status.*")),
+    # Takes secrets out of whatever people get to see.
+    "redaction": Room(),
     "objectives": Room(),
-    "config": Room(("objectives", "config.*"), ("pydantic", "yaml")),
+    "config": Room(("objectives", "redaction", "config.*"), ("pydantic", "yaml")),
     # HTTP: what a request is, what jobs push, everything else.
     "requests": Room(),
     "intake": Room(("samples", "formats.*", "requests", "training.*")),
