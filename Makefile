@@ -18,8 +18,8 @@ help: ## show this help
 run: $(VENV)/.run ## start the daemon; SERVER=http://host:port/metrics adds an inference server
 	@exec $(BIN)/flopwatch run $(foreach server,$(SERVER),--server '$(server)') $(ARGS)
 
-demo: $(VENV)/.run ## start the daemon on a made-up GPU node
-	@exec $(BIN)/flopwatch demo $(ARGS)
+demo: $(VENV)/.run ## start the guided demo, with Prometheus and Alertmanager where they are installed
+	@exec $(BIN)/python -m deploy.demo $(ARGS)
 
 test: check ## lint, types, and every test but the real servers; installs what it needs
 	@.ci/tools ensure

@@ -26,6 +26,9 @@ from dashboards.style import (
     steps_of,
 )
 
+_LEAST_SHARE = 0.001
+"""Where an axis of shares ends at least: Grafana draws nothing but zeros from 0 to 10,000 %."""
+
 
 def timeseries(
     title: str,
@@ -57,7 +60,7 @@ def timeseries(
         .datasource(SOURCE)
         .unit(unit)
         .line_width(1)
-        .fill_opacity(70 if stacked else 8)
+        .fill_opacity(_filled(asked, stacked=stacked))
         .show_points(common.VisibilityMode.ALWAYS if points else common.VisibilityMode.NEVER)
         .color_scheme(coloured(models.FieldColorModeId.SHADES, BLUE))
         .tooltip(
@@ -86,12 +89,21 @@ def timeseries(
         panel.max(high)
     if soft_high is not None:
         panel.axis_soft_max(soft_high)
+    elif unit == "percentunit" and high is None:
+        panel.axis_soft_max(_LEAST_SHARE)
     if steps is not None:
         panel.thresholds(steps_of(steps, "transparent"))
         panel.thresholds_style(
             looks.GraphThresholdsStyleConfig().mode(common.GraphTresholdsStyleMode.DASHED)
         )
     return sized(panel, width, height)
+
+
+def _filled(queries: Sequence[Query], *, stacked: bool) -> int:
+    """Return how opaque the area below lines is; many that lie on each other make a wall."""
+    if stacked:
+        return 70
+    return 0 if any("{{" in query.legend for query in queries) else 8
 
 
 def _painted(panel: graphs.Panel, queries: Sequence[Query], colors: Mapping[str, str]) -> None:

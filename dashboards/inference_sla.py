@@ -122,8 +122,18 @@ def _promises() -> Row:
                 "Whether each objective was met. Violated: on one node at least. Too little to"
                 " say: too few events, or the bounds of the engine's buckets leave it open.",
                 states=STATES,
+                width=14,
+            ),
+            timeline(
+                "What breaches come from",
+                Query(
+                    "max by (objective, cause) (sla_breach_cause{<promise>})",
+                    "{{objective}}: {{cause}}",
+                ),
+                "While an objective is violated: the top contributor that can be seen. Nothing is"
+                " drawn while all are met.",
+                states={"1": ("seen", VERMILION)},
                 width=10,
-                height=10,
             ),
         ],
     )
@@ -176,7 +186,7 @@ def _objectives() -> Panel:
         "What was promised, what is measured over five minutes (of times the quantile that the"
         " objective names), and what is left of the error budget. Of several nodes the worst.",
         sort="state",
-        width=14,
+        width=24,
         height=10,
     )
 
@@ -241,12 +251,14 @@ def _budgets() -> Row:
                         BLUE,
                     ),
                     Query(
-                        f'{_WORST} (sla_compliance_lower_ratio{{<promise>, window="5m"}})',
+                        f'{_WORST} (sla_compliance_lower_ratio{{<promise>, window="5m"}}'
+                        ' < sla_compliance_upper_ratio{<promise>, window="5m"})',
                         "{{objective}} at least",
                         GREY,
                     ),
                     Query(
-                        f'{_BY} (sla_compliance_upper_ratio{{<promise>, window="5m"}})',
+                        f'{_BY} (sla_compliance_upper_ratio{{<promise>, window="5m"}}'
+                        ' > sla_compliance_lower_ratio{<promise>, window="5m"})',
                         "{{objective}} at most",
                         SKY,
                     ),
@@ -255,16 +267,6 @@ def _budgets() -> Row:
                 " two of the engine's buckets the truth lies between at least and at most.",
                 unit="percentunit",
                 high=1,
-            ),
-            timeline(
-                "What breaches come from",
-                Query(
-                    "max by (objective, cause) (sla_breach_cause{<promise>})",
-                    "{{objective}}: {{cause}}",
-                ),
-                "While an objective is violated: the top contributor that can be seen. Nothing is"
-                " drawn while all are met.",
-                states={"1": ("seen", VERMILION)},
                 width=8,
             ),
             table(
@@ -278,7 +280,7 @@ def _budgets() -> Row:
                 ],
                 "What the present breaches come from, and what shows it. Empty while all objectives"
                 " are met.",
-                width=8,
+                width=16,
             ),
         ],
     )

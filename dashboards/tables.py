@@ -20,6 +20,9 @@ from dashboards.style import (
     steps_of,
 )
 
+LEAST_WIDTH = 60
+"""Pixels of a column."""
+
 
 class Column(NamedTuple):
     """A column of a table: its query has one row for each combination of the table's labels."""
@@ -61,6 +64,8 @@ def table(
         .show_header(show_header=True)
         .no_value(nothing)
         .thresholds(steps_of(None, "text"))
+        # 150 pixels is what Grafana gives a column at least: few of ours would be in sight.
+        .override_by_regexp("/.*/", [models.DynamicConfigValue("custom.minWidth", LEAST_WIDTH)])
     )
     letters = lettered([Query(column.expr) for column in columns])
     for letter, query in letters:

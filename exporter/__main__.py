@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from exporter import __version__
 
 if TYPE_CHECKING:
+    import logging
     import socket
 
     from exporter.commands.parser import Handler
@@ -44,6 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             signal.signal(number, lambda number, _: early.add(number))
     options = _parser().parse_args(words, argparse.Namespace(early=early))
     from exporter.config import ConfigError, printable
+    from exporter.redaction import redacted
 
     try:
         code = options.command(options)
@@ -52,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print(f"flopwatch: {problem}", file=sys.stderr)
         code = 2
     except _FailedError as error:
-        print(f"flopwatch: {printable(str(error))}", file=sys.stderr)
+        print(f"flopwatch: {printable(redacted(str(error)))}", file=sys.stderr)
         code = 1
     sys.exit(code)
 
@@ -269,14 +271,27 @@ def _log_level(options: argparse.Namespace) -> str | None:
     return None if level is None else str(setting("log_level", level, "FLOPWATCH_LOG_LEVEL"))
 
 
+def log_formatter() -> logging.Formatter:
+    """Return what writes lines of the log; no secret gets into one."""
+    import logging
+
+    from exporter.redaction import redacted
+
+    class Redacting(logging.Formatter):
+        """Takes secrets out of a whole record, its traceback included."""
+
+        def format(self, record: logging.LogRecord) -> str:
+            return redacted(super().format(record))
+
+    return Redacting("%(asctime)s level=%(levelname)s logger=%(name)s %(message)s")
+
+
 def _log_to_stderr(level: str) -> None:
     import logging
 
-    logging.basicConfig(
-        level=level.upper(),
-        format="%(asctime)s level=%(levelname)s logger=%(name)s %(message)s",
-        stream=sys.stderr,
-    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(log_formatter())
+    logging.basicConfig(level=level.upper(), handlers=[handler])
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -418,7 +433,12 @@ def _once(options: argparse.Namespace) -> int:
         sources = made.sources.model_copy(update={"serving": serving, "topology": topology})
         quiet = made.notify.model_copy(update={"file": False, "alertmanagers": (), "webhooks": ()})
         return made.model_copy(
-            update={"state_directory": None, "sources": sources, "notify": quiet}
+            update={
+                "state_directory": None,
+                "start_jitter": 0.0,
+                "sources": sources,
+                "notify": quiet,
+            }
         )
 
     app = App(options.config, adjust=adjusted)

@@ -39,13 +39,15 @@ class Schedule:
     """When a source is read: each `interval` seconds; a read should end within `deadline` seconds.
 
     `max_series` caps what one read may bring. `after` puts the beat so many seconds behind that of
-    others: for a source that is about what they have read.
+    others: for a source that is about what they have read. `first` puts off the first read, and
+    each that follows a failure: for a source that asks what many nodes ask.
     """
 
     interval: float
     deadline: float
     max_series: int = 20_000
     after: float = 0.0
+    first: float = 0.0
 
     @property
     def max_age(self) -> float:
@@ -112,6 +114,7 @@ class Runner:
             self.slot.hold(self._clock.monotonic())
             if self._stop.is_set():
                 return
+        self._clock.wait(self._stop, self._schedule.first)
         while not self._stop.is_set():
             self._clock.wait(self._stop, self.step())
         self._guard(self.source.close)
@@ -206,7 +209,7 @@ class Runner:
         if self._failures:
             # The first failure keeps the beat: most recover at once.
             doubled = interval * 2.0 ** min(self._failures - 1, 16)
-            wait = max(interval, min(doubled, LONGEST_BACKOFF))
+            wait = max(interval, min(doubled, LONGEST_BACKOFF)) + self._schedule.first
             self._due = now + wait
             return wait
         after = self._schedule.after

@@ -42,6 +42,7 @@ ROOMS = {
     "fetch": Room(("samples", "clock", "fetch.*")),
     # What a cloud has announced for this machine, and how each cloud is asked.
     # The door to the kubelet of this node.
+    "claims": Room(("samples", "clock", "fetch.*", "formats.*")),
     "kubelet": Room(("samples", "clock", "formats.podresources"), ("grpc",)),
     "notices": Room(),
     "clouds": Room(("samples", "clock", "fetch", "notices", "clouds.*")),
@@ -120,6 +121,7 @@ ROOMS = {
     "formats.tags": Room(("samples", "training.*")),
     "formats.tfevents": Room(("samples", "formats.protobuf")),
     "formats.podresources": Room(("samples", "formats.protobuf")),
+    "formats.resourceslices": Room(("samples", "formats.podresources")),
     "formats.wandb": Room(("samples", "formats.protobuf")),
     "formats.mlflow": Room(("samples",)),
     "formats.trainer_state": Room(("samples",)),
@@ -136,9 +138,11 @@ ROOMS = {
     "isolate": Room(("samples", "clock", "catalogue", "sources"), ("psutil",)),
     "owners": Room(("samples", "catalogue")),
     "exposition": Room(("samples", "catalogue", "clock", "board", "owners")),
-    "status": Room(("samples", "catalogue", "status.*")),
+    "status": Room(("samples", "catalogue", "redaction", "status.*")),
+    # Takes secrets out of whatever people get to see.
+    "redaction": Room(),
     "objectives": Room(),
-    "config": Room(("objectives", "config.*"), ("pydantic", "yaml")),
+    "config": Room(("objectives", "redaction", "config.*"), ("pydantic", "yaml")),
     # HTTP: what a request is, what jobs push, everything else.
     "requests": Room(),
     "intake": Room(("samples", "formats.*", "requests", "training.*")),

@@ -832,3 +832,29 @@ def test_ports_that_are_read_seldom_have_a_rate_all_the_same() -> None:
     )
     assert often.endswith(" 30.0")
     assert seldom.endswith(" 180.0")
+
+
+@pytest.mark.parametrize(
+    ("said", "has", "asked"),
+    [
+        ("auto", "address token", True),
+        ("auto", "address", False),
+        ("auto", "token", False),
+        ("false", "address token", False),
+        ("true", "address", True),
+    ],
+)
+def test_pods_are_asked_for_where_the_daemon_may(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, said: str, has: str, asked: bool
+) -> None:
+    """`auto` is where there are an API server and a token, as in a pod that is given one."""
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    if "address" in has:
+        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
+    if "token" in has:
+        (tmp_path / "token").write_text("t")
+    settings = f"{{enabled: {said}, token_file: {tmp_path}/token}}"
+
+    found = names(f"sources: {{inference: {{local: false, kubernetes: {settings}}}}}")
+
+    assert ("pods" in found) is asked

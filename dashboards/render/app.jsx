@@ -73,10 +73,10 @@ function Inside({ panel, frames, span, width, height, theme }) {
           orientation={panel.options.orientation} minVizHeight={16} itemSpacing={8}
           renderValue={({ value, width: w, height: h, alignmentFactors }) => (
             <BarGauge
-              value={value.display} field={value.field} display={value.view?.getFieldDisplayProcessor(value.colIndex)}
-              width={w} height={h} theme={theme} orientation={panel.options.orientation}
-              displayMode={panel.options.displayMode} showUnfilled
-              alignmentFactors={alignmentFactors}
+              value={value.display} field={value.field} width={w} height={h} theme={theme}
+              display={value.view?.getFieldDisplayProcessor(value.colIndex)} showUnfilled
+              orientation={panel.options.orientation} displayMode={panel.options.displayMode}
+              namePlacement="auto" valueDisplayMode="color" alignmentFactors={alignmentFactors}
             />
           )}
         />

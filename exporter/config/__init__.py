@@ -193,6 +193,7 @@ class Settings(Section):
     root: AbsolutePath = "/"
     gzip_level: int = Field(default=1, ge=1, le=9)
     reload: ReloadSettings = ReloadSettings()
+    start_jitter: Duration = Field(default="10s", ge=0, le=3600)  # type: ignore[assignment]
     release: Duration = Field(default="60s", ge=1, le=86400)  # type: ignore[assignment]
     compat: Annotated[
         tuple[Literal["dcgm", "dcgm-4.9", "nvidia_smi"], ...], BeforeValidator(as_list)

@@ -16,6 +16,8 @@ from pydantic import (
     model_validator,
 )
 
+from exporter.redaction import redacted
+
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _SIZES = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
@@ -27,7 +29,7 @@ class ConfigError(Exception):
     """The configuration cannot be used. `problems` holds one line each: file, key, reason."""
 
     def __init__(self, *problems: str) -> None:
-        self.problems = tuple(printable(problem) for problem in problems)
+        self.problems = tuple(printable(redacted(problem)) for problem in problems)
         super().__init__("\n".join(self.problems))
 
 

@@ -37,6 +37,7 @@ function showPort(cells, port) {
   showRate(transmit, number(port.transmit_utilization_ratio), rate,
     series("nic_transmit_bytes_per_second", labels));
   const found = counts(port.errors);
+  errors.classList.toggle("none", !found.length);
   renew(errors, found, () => found.length ? found.slice(0, 4).map(text => make("span", "", text)) : ["0"]);
 }
 

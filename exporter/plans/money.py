@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,6 +23,7 @@ from exporter.fetch import HttpFetcher
 from exporter.plans.estate import Estate, Plan, remembering
 from exporter.plans.gpus import reads_gpus
 from exporter.plans.spot import interruption_plans, spot_plans
+from exporter.plans.spread import node_name, shared
 from exporter.reference import prices
 from exporter.runner import Schedule as Beat
 from exporter.sources.derived import DerivedSource
@@ -49,9 +48,11 @@ def _opencost_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
     told = settings.sources.opencost
     if not told.enabled:
         return
-    node = told.node or os.environ.get("NODE_NAME") or socket.gethostname()
+    node = told.node or node_name()
+    beat = Beat(told.interval, told.timeout + 0.5, told.max_series)
     yield Plan(
-        OpenCostSource.name, c.COST, Beat(told.interval, told.timeout + 0.5, told.max_series),
+        OpenCostSource.name, c.COST,
+        shared(beat, OpenCostSource.name, jitter=settings.start_jitter),
         f"{told!r} {node}", lambda: OpenCostSource(_fetcher(told, estate), node),
     )  # fmt: skip
 

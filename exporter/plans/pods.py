@@ -35,11 +35,11 @@ def pods_plans(told: PodsSettings, estate: Estate) -> Iterator[Plan]:
 
 
 def wants_pods(told: PodsSettings) -> bool:
-    """Tell whether pods are to be known; `auto`: in a pod that was given a token for that."""
+    """Tell whether pods are to be known: as is said, else where there is a token to ask with."""
     if told.enabled != "auto":
         return told.enabled
-    inside = bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
-    return inside and told.token_file is not None and Path(told.token_file).exists()
+    there = told.api_url is not None or bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
+    return there and told.token_file is not None and os.access(told.token_file, os.R_OK)
 
 
 def _reader(told: PodsSettings, url: str, node: str, estate: Estate) -> Reader:

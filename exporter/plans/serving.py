@@ -237,7 +237,7 @@ def _discovery_plan(
         # A look asks a few servers, of which each may keep it waiting.
         Schedule(inference.discovery_interval, 10.0),
         f"{basis} {inference.files} {inference.discovery_interval} {inference.max_servers}"
-        f" {inference.servers} {wants_pods(inference.kubernetes)}"
+        f" {inference.servers} {_origins(inference)}"
         f" {inference.kubernetes.namespaces}",
         lambda: DiscoverySource(
             tuple(finders()), _statics(inference), estate.found, is_ours=is_ours,

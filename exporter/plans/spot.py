@@ -17,6 +17,7 @@ from exporter.config.notices import NotifySettings, ReceiverSettings, SpotSettin
 from exporter.derive.money.interruptions import interruptions
 from exporter.fetch import HttpFetcher, Refused
 from exporter.plans.estate import Estate, Plan, remembering
+from exporter.plans.spread import node_name, shared
 from exporter.runner import Schedule
 from exporter.samples import Malformed, Source, SourceError, reason_of
 from exporter.sinks.notices import AlertmanagerSink, NoticeFile, Webhook
@@ -52,7 +53,11 @@ def spot_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
         )  # fmt: skip
 
     yield Plan(
-        "spot", c.SPOT, Schedule(spot.interval, spot.deadline, spot.max_series),
+        "spot", c.SPOT,
+        shared(
+            Schedule(spot.interval, spot.deadline, spot.max_series), "spot",
+            jitter=settings.start_jitter,
+        ),
         f"{provider} {spot!r} {settings.state_directory} {settings.state_interval}",
         make,
         turn=1,
@@ -63,7 +68,7 @@ def spot_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
 def _notify_plans(notify: NotifySettings, estate: Estate) -> Iterator[Plan]:
     """Yield who is told what is announced."""
     schedule = Schedule(notify.interval, notify.deadline, notify.max_series)
-    notices, clock, node = estate.notices, estate.clock, _node()
+    notices, clock, node = estate.notices, estate.clock, node_name()
 
     def planned(name: str, told: object, make: Callable[[], Source]) -> Plan:
         return Plan(f"notify:{name}", c.EXPORTER, schedule, f"{schedule} {told!r}", make)
@@ -87,11 +92,6 @@ def _notify_plans(notify: NotifySettings, estate: Estate) -> Iterator[Plan]:
                 labels=notify.labels, resend=notify.resend,
             ),
         )  # fmt: skip
-
-
-def _node() -> str:
-    """Return what the node is called: in Kubernetes as it says, else by the host's name."""
-    return os.environ.get("NODE_NAME") or os.uname().nodename
 
 
 def _file(notify: NotifySettings) -> Path | None:

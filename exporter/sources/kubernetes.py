@@ -11,12 +11,13 @@ read. A kubelet that does not answer costs labels only: its last answer holds fo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any, NamedTuple
 
 from exporter import catalogue as c
 from exporter.clock import Clock
 from exporter.derive.allocation import Gpus, Pods, Wanted, allocated
+from exporter.formats.podresources import Claimed
 from exporter.kubelet import Answer, Kubelet
 from exporter.samples import Fault, Malformed, Remembered, Sample, SourceError
 
@@ -41,12 +42,14 @@ class _Told(NamedTuple):
     answer: Answer
     gpus: Gpus
     finished: frozenset[tuple[str, str]]
+    named: Mapping[Claimed, str]
     samples: Sequence[Sample]
 
 
 class KubernetesSource:
     """Asks a kubelet. `gpus` returns those on the board, `finished` pods known to be over.
 
+    `claims` returns the UUIDs of claimed devices, those of some that are asked about among them.
     Which pods came when stands in `memories`; `recall` brings what a former daemon has left there.
     """
 
@@ -63,6 +66,7 @@ class KubernetesSource:
         every: float,
         keep: float,
         finished: Callable[[], Collection[tuple[str, str]]] = tuple,
+        claims: Callable[[Collection[Claimed]], Mapping[Claimed, str]] = lambda _: {},
         memories: MutableMapping[str, Any] | None = None,
         recall: Callable[[], None] = lambda: None,
     ) -> None:
@@ -73,6 +77,9 @@ class KubernetesSource:
         self._every = every
         self._keep = keep
         self._finished = finished
+        self._claims = claims
+        self._named: Mapping[Claimed, str] = {}
+        self._unnamed: Exception | None = None
         self._memories = {} if memories is None else memories
         self._recall = recall
         self._pods = Pods()
@@ -102,6 +109,8 @@ class KubernetesSource:
         yield c.GPU_ALLOCATION_AGE_SECONDS(age)
         if heard.answer.problem is not None:
             yield Fault.of("allocatable", heard.answer.problem)
+        if self._unnamed is not None:
+            yield Fault.of("claims", self._unnamed)
         yield from self._rows(heard.answer, gpus)
 
     def _rows(self, answer: Answer, gpus: Gpus) -> Sequence[Sample]:
@@ -113,14 +122,16 @@ class KubernetesSource:
             told is not None
             and told.answer[:2] == answer[:2]
             and told.finished == finished
+            and told.named == self._named
             and told.gpus.same(gpus)
         ):
             return told.samples
         found = allocated(
             answer.containers, answer.allocatable, gpus, self._wanted,
-            pods=self._pods, finished=finished,
+            pods=self._pods, finished=finished, named=self._named,
         )  # fmt: skip
-        self._told = _Told(answer, gpus, finished, tuple(found.samples(gpus)))
+        samples = tuple(found.samples(gpus))
+        self._told = _Told(answer, gpus, finished, self._named, samples)
         return self._told.samples
 
     def _is_due(self, gpus: Gpus) -> bool:
@@ -140,6 +151,22 @@ class KubernetesSource:
         self._heard, self._problem = _Heard(answer, self._clock.monotonic()), None
         self._pods.look((one.namespace, one.pod) for one in answer.containers)
         self._memories[self.name] = Remembered(self._pods.memory(), self._clock.monotonic())
+        self._name(answer)
+
+    def _name(self, answer: Answer) -> None:
+        """Find out which GPUs the claimed devices are."""
+        claimed = {
+            one
+            for container in answer.containers
+            for one in container.claimed
+            if self._wanted.takes(one.driver)
+        }
+        self._unnamed = None
+        if claimed:
+            try:
+                self._named = self._claims(claimed)
+            except (OSError, SourceError, Malformed) as error:
+                self._unnamed = error
 
     def _take_over(self) -> Fault | None:
         """Learn from a predecessor which pods came when; return what hindered it."""

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from exporter import catalogue as c
+from exporter.redaction import redacted_document
 from exporter.samples import Metric, SourceView, View, series_of
 from exporter.status.conditions import Watch, conditions
 from exporter.status.fabric import fabric
@@ -44,7 +45,7 @@ def document(
     have held.
     """
     facts = Facts(view)
-    return {
+    document = {
         "flopwatch": dict(about),
         "detailed": detailed,
         "spot": dict(notices),
@@ -58,6 +59,7 @@ def document(
         "fabric": fabric(facts),
         "cost": cost(facts),
     }
+    return dict(redacted_document(document))
 
 
 def _source(source: SourceView, *, detailed: bool) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
@@ -12,6 +13,7 @@ import yaml
 
 from exporter import catalogue as c
 from exporter.commands.story import Narrator, lines
+from exporter.commands.top_parser import NAMES
 from exporter.config import parse
 from exporter.demo import SCENARIOS, Demo, Faults
 from exporter.demo.node import Node
@@ -87,8 +89,19 @@ def test_each_fault_is_followed_by_quiet_time() -> None:
     assert LAP % 120 == 0
 
 
+def panels(board: str) -> set[str]:
+    """Return the titles of a dashboard's panels."""
+    boards = [json.loads(file.read_text()) for file in (ROOT / "dashboards").glob("*.json")]
+    (found,) = [one for one in boards if one["title"] == board]
+    rows = [
+        *found["panels"],
+        *(inner for one in found["panels"] for inner in one.get("panels", ())),
+    ]
+    return {one.get("title", "") for one in rows if one["type"] != "row"}
+
+
 def test_each_place_to_look_at_exists() -> None:
-    """Series with their labels are in the catalogue, alerts in the rules."""
+    """Series with their labels are in the catalogue, alerts in the rules, panels on dashboards."""
     rules = (ROOT / "alerts").glob("*.yaml")
     groups = [
         group for file in rules for group in yaml.safe_load(file.read_text()).get("groups", ())
@@ -97,6 +110,11 @@ def test_each_place_to_look_at_exists() -> None:
     for one in CHAPTERS:
         for look in one.looks:
             match look.place:
+                case "dashboard":
+                    board, _, panel = look.where.partition(" / ")
+                    assert panel in panels(f"flopwatch / {board}"), look
+                case "top":
+                    assert look.where in NAMES, look
                 case "metric":
                     name, _, labels = look.where.partition("{")
                     metric = c.FAMILIES[name]

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ import pytest
 from exporter import catalogue as c
 from exporter.clock import SystemClock
 from exporter.derive.allocation import Gpus, Wanted
+from exporter.formats.podresources import Claimed
 from exporter.kubelet import LARGEST, PodResources
 from exporter.samples import (
     EMPTY_SHAPE,
@@ -75,6 +76,8 @@ class Lab:
         self.finished: list[tuple[str, str]] = []
         self.wanted = WANTED
         self.deadline = 5.0
+        self.named: dict[Claimed, str] = {}
+        self.unnamed: Exception | None = None
         self.memories: dict[str, Any] = {}
         self.source = self.made()
 
@@ -83,7 +86,13 @@ class Lab:
         return KubernetesSource(
             door, lambda: Gpus(self.view, lambda: self.minors), self.clock, self.wanted,
             every=10.0, keep=300.0, finished=lambda: self.finished, memories=self.memories,
+            claims=self.claims,
         )  # fmt: skip
+
+    def claims(self, wanted: Collection[Claimed]) -> dict[Claimed, str]:
+        if self.unnamed is not None:
+            raise self.unnamed
+        return {one: self.named[one] for one in wanted if one in self.named}
 
     def read(self, seconds: float = 10.0) -> list[Sample | Fault]:
         self.clock.advance(seconds)
@@ -480,6 +489,31 @@ def test_of_a_claimed_instance_the_gpu_is_known_but_not_which_it_is(lab: Lab) ->
     assert shares(items) == {}
 
 
+def test_a_claimed_device_is_what_its_driver_published(lab: Lab) -> None:
+    """An instance too, which its name does not tell; and a name that is another driver's."""
+    lab.view = board(2, split=2)
+    lab.minors = {"0": GPU[0]}
+    names = ("gpu-0-mig-19-4-1", "accelerator-a")
+    lab.named = {Claimed("gpu.nvidia.com", "n", names[0]): MIG[1]}
+    lab.named[Claimed("gpu.nvidia.com", "n", names[1])] = GPU[1]
+    lab.kubelet.pods = [
+        pod(f"p{n}", claims=[("gpu.nvidia.com", "n", name)]) for n, name in enumerate(names)
+    ]
+    items = lab.read()
+    assert lab.pods(items) == [Row("0", "p0"), Row("1", "p1")]
+    assert shares(items) == {("0", "p0"): pytest.approx(1 / 7), ("1", "p1"): 1.0}
+
+
+def test_without_the_api_server_a_claimed_gpu_is_known_by_its_device_file(lab: Lab) -> None:
+    lab.minors = {"0": GPU[0]}
+    lab.unnamed = SourceError("denied", "no right")
+    lab.kubelet.pods = [pod("a", claims=[("gpu.nvidia.com", "n", "gpu-0")])]
+    items = lab.read()
+    assert lab.pods(items) == [Row("0", "a")]
+    (fault,) = (one for one in items if isinstance(one, Fault))
+    assert (fault.part, fault.reason) == ("claims", "denied")
+
+
 def test_a_claim_that_cannot_be_placed_is_told_and_not_guessed(lab: Lab) -> None:
     lab.kubelet.pods = [
         pod("a", claims=[("gpu.nvidia.com", "node-1", "gpu-0")]),
@@ -671,3 +705,27 @@ def test_pods_that_come_and_go_are_forgotten(lab: Lab) -> None:
 def test_grpc_is_not_loaded_by_those_who_do_not_ask() -> None:
     code = "import sys, exporter.app, exporter.plans.cluster; sys.exit('grpc' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_hundreds_of_askings_leave_nothing_behind(lab: Lab) -> None:
+    """Descriptors and threads: also where the kubelet is away half of the time."""
+    lab.kubelet.pods = [pod("a", {"nvidia.com/gpu": [GPU[0]]})]
+
+    def held() -> tuple[int, int]:
+        return len(os.listdir("/proc/self/fd")), threading.active_count()
+
+    for _ in range(5):
+        lab.read()
+    before = held()
+    for _ in range(3):
+        for _ in range(50):
+            lab.read()
+        lab.kubelet.stop()
+        for _ in range(10):
+            lab.read()
+        lab.kubelet.start()
+    lab.read()
+    after = held()
+    # The kubelet of the test is in this process, with descriptors and threads of its own.
+    assert after[0] <= before[0] + 8
+    assert after[1] <= before[1] + 4

@@ -18,7 +18,7 @@ from exporter import catalogue as c
 from exporter.derive.allocation.gpus import Gpus, Part
 from exporter.derive.allocation.pods import Pod, Pods
 from exporter.formats.device_ids import DeviceId, claimed_device, device_id
-from exporter.formats.podresources import Container, Device
+from exporter.formats.podresources import Claimed, Container, Device
 from exporter.samples import Sample
 
 
@@ -111,14 +111,21 @@ def allocated(
     *,
     pods: Pods,
     finished: Collection[Pod] = (),
+    named: Mapping[Claimed, str] | None = None,
 ) -> Allocation:
     """Return who has what of `gpus`.
 
     `allocatable` are the devices that the kubelet hands out at all, None if it does not say;
-    `pods` has looked at the same containers, `finished` are pods known to be over.
+    `pods` has looked at the same containers, `finished` are pods known to be over, `named` are the
+    UUIDs of claimed devices as far as they are known.
     """
     unresolved: Counter[str] = Counter()
-    holdings = dict.fromkeys(_held(containers, gpus, wanted, unresolved))
+
+    def claimed(one: Claimed) -> Part | None:
+        ways = device_id((named or {}).get(one, "")), claimed_device(one.device)
+        return next((part for said in ways if said and (part := gpus.find(said))), None)
+
+    holdings = dict.fromkeys(_held(containers, gpus, wanted, claimed, unresolved))
     managed = [part for one in allocatable or () if (part := _part(one, gpus, wanted))]
     taken = {one.part.uuid for one in holdings}
     free = {} if unresolved else dict.fromkeys(p.uuid for p in managed if p.uuid not in taken)
@@ -132,7 +139,11 @@ def allocated(
 
 
 def _held(
-    containers: Iterable[Container], gpus: Gpus, wanted: Wanted, unresolved: Counter[str]
+    containers: Iterable[Container],
+    gpus: Gpus,
+    wanted: Wanted,
+    part_of: Callable[[Claimed], Part | None],
+    unresolved: Counter[str],
 ) -> Iterator[Holding]:
     for one in containers:
         names = (one.namespace, one.pod, one.name)
@@ -144,9 +155,7 @@ def _held(
         for claimed in one.claimed:
             if not wanted.takes(claimed.driver):
                 continue
-            said = claimed_device(claimed.device)
-            part = None if said is None else gpus.find(said)
-            if part is not None:
+            if (part := part_of(claimed)) is not None:
                 yield Holding(part, *names, claimed.driver, claimed=True)
             else:
                 unresolved[claimed.driver] += 1
