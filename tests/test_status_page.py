@@ -212,6 +212,7 @@ def served(site: Site) -> Iterator[Site]:
                 reload=None,
                 release=lambda _: {},
                 remote_control=lambda: False,
+                inside=dict,
                 scraped=lambda: None,
                 push=no_push,
                 executor=executor,
