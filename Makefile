@@ -8,7 +8,7 @@ SERVER ?=
 BESIDE ?= $(shell unshare --net true 2>/dev/null && printf '%s' '-n 3 --dist loadfile --no-loadscope-reorder')
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test test-real test-truth check format bench docs dashboards clean
+.PHONY: help run demo test test-real test-truth check format bench pictures pictures-top docs dashboards clean
 
 help: ## show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +44,12 @@ format: $(VENV)/.dev ## let ruff put the code in shape
 bench: $(VENV)/.dev ## run every measurement in benchmarks/
 	@set -e; for script in $$(grep -l __main__ benchmarks/*.py); do \
 	    echo "== $$script"; $(BIN)/python "$$script" $(ARGS); done
+
+pictures: $(VENV)/.dev ## take the pictures in docs/images of the running demo (ten minutes)
+	$(BIN)/python -m tests.pictures $(ARGS)
+
+pictures-top: $(VENV)/.dev ## take the pictures of `flopwatch top` for docs/images from the demo's story (a minute)
+	$(BIN)/python -m tests.top.pictures $(ARGS)
 
 docs: $(VENV)/.run ## write docs/METRICS.md from the catalogue
 	$(BIN)/flopwatch docs

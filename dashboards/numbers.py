@@ -60,7 +60,8 @@ def stat(
         .no_value(nothing)
     )
     for letter, each in lettered(listed(query)):
-        panel.with_target(target(each, letter))
+        # The latest value of a course may be an old one, of a series that has ended.
+        panel.with_target(target(each, letter, instant=not trend))
     if states is not None:
         panel.mappings(mappings_of(states))
     if decimals is not None:
@@ -95,7 +96,7 @@ def gauge(
         .no_value("unknown")
     )
     for letter, each in lettered(listed(query)):
-        panel.with_target(target(each, letter))
+        panel.with_target(target(each, letter, instant=True))
     return sized(panel, width, height)
 
 

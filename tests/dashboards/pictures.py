@@ -36,7 +36,7 @@ def main() -> int:
     story = (Phase("story", told.seconds, {}),)
     with (
         tempfile.TemporaryDirectory() as folder,
-        running_lab(program, Path(folder), story, "story") as lab,
+        running_lab(program, Path(folder), story, "story", every=5) as lab,
     ):
         files = sorted(BOARDS.glob("*.json"))
         asked = (Prometheus(lab.url), lab.span(), told.out)

@@ -291,6 +291,15 @@ def test_what_is_no_api_server_is_told(answer: bytes, error: type[Exception]) ->
         thread.join(10)
 
 
+def test_pods_that_are_over_are_known_to_be(server: ApiServer, watch: ApiWatch) -> None:
+    """kubernetes 119423: the kubelet goes on listing them with their GPUs; the API has their phase."""
+    for name, phase in (("done", "Succeeded"), ("broken", "Failed"), ("runs", "Running")):
+        server.put(pod(name, phase=phase))
+    board = PodBoard()
+    list(PodsSource(watch, board, FakeClock()).read())
+    assert board.finished() == {("serving", "done"), ("serving", "broken")}
+
+
 # ---- the kubelet ------------------------------------------------------------------------------
 
 
@@ -320,7 +329,7 @@ def test_a_kubelet_is_asked_now_and_then(server: ApiServer, tmp_path: Path) -> N
 def test_while_the_api_server_is_away_names_and_targets_stay(
     server: ApiServer, watch: ApiWatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """gpu.md 4.2, 10: the last mapping holds, its age is told, and the log has one line."""
+    """dcgm-exporter 342, 428: the last mapping holds, its age is told, and the log has one line."""
     server.put(pod("a"))
     board, pods, clock = Board(), PodBoard(), FakeClock()
     slot = board.enroll("pods", c.EXPORTER, 2, 10, clock.monotonic())
