@@ -2,8 +2,8 @@
 
 import {byId, keep, make, renew, shape, show} from "./dom.js";
 import {series, showLine, together} from "./history.js";
-import {SPACE, dollars, figure, list, mean, names, number, record, scaled, share, span, stamp, total, word,
-  words} from "./words.js";
+import {SPACE, dollars, figure, list, mean, names, number, record, scaled, share, span, stamp,
+  total, word} from "./words.js";
 
 const MANY = 8;
 
