@@ -136,6 +136,7 @@ def services(pages: Pages) -> Iterator[Services]:
             reload=None,
             release=lambda _: {},
             remote_control=lambda: False,
+            inside=dict,
             scraped=pages.scraped,
             push=no_push,
             executor=executor,

@@ -86,6 +86,7 @@ CHAPTERS: tuple[Chapter, ...] = (
             Look("metric", 'sla_state{objective="ttft_p95",state="violated"}', "becomes 1"),
             Look("metric", "sla_breach_cause", "`kv_cache_full`"),
             Look("dashboard", "Inference SLA / KV cache in use", "full"),
+            Look("alert", "SlaBudgetBurnsFast", "pages some minutes later"),
             Look("top", "serving", "KV 100 %, a queue, and ttft_p95 violated"),
         ),
         Faults(load=1.8, agents=0.6),

@@ -144,6 +144,16 @@ def test_the_story_begins_again_after_its_last_chapter() -> None:
     assert node.job.faults == Faults()
 
 
+def test_nothing_is_wrong_with_a_sound_node() -> None:
+    """A GPU waited for its reset, and a counter stood at its end, on the node without faults."""
+    for scenario in ("sound", "story"):
+        node = Node(0, 0.0, SCENARIOS[scenario])
+        assert [gpu.index for gpu in node.gpus.all if gpu.remap_pending] == []
+        assert {port.overruns for port in node.fabric.ports().values()} == {0}
+    default = Node(0, 0.0, SCENARIOS["default"])
+    assert default.fabric.ports()["mlx5_6"].overruns == 15
+
+
 # ---- what is seen ---------------------------------------------------------------------------
 
 
