@@ -212,6 +212,7 @@ def served(site: Site) -> Iterator[Site]:
                 reload=None,
                 release=lambda _: {},
                 remote_control=lambda: False,
+                inside=dict,
                 scraped=lambda: None,
                 push=no_push,
                 executor=executor,
@@ -523,6 +524,31 @@ def test_a_status_without_announcements_or_with_odd_ones_is_shown(
     with served(Site(lambda _: document)) as site:
         page = browse(site)
     assert page.one(id="announced").hidden == (not (spot and isinstance(spot["notices"], list)))
+    assert page.one(id="sources").all("tr")
+
+
+def test_the_demos_chapter_stands_at_the_top(browse: Browse) -> None:
+    """What happens, and what comes next; names are text here as well."""
+    document = status(source("host", "host"))
+    document["story"] = {
+        "number": 2, "chapters": 9, "title": MARKUP, "told": "It gets hot.", "seconds_left": 90.2,
+        "next": "The fan is replaced",
+    }  # fmt: skip
+    with served(Site(lambda _: document)) as site:
+        page = browse(site)
+    told = page.one(id="story")
+    assert not told.hidden
+    assert re.sub(r"\s", " ", told.text) == (
+        f"Demo, chapter 2 of 9: {MARKUP}. It gets hot. Next, in 1 min 30 s: The fan is replaced."
+    )
+
+
+@pytest.mark.parametrize("story", [None, [], {"title": 5}, "x"])
+def test_a_node_without_a_story_has_no_chapter(browse: Browse, story: Any) -> None:
+    document = {**status(source("host", "host")), "story": story}
+    with served(Site(lambda _: document)) as site:
+        page = browse(site)
+    assert page.one(id="story").hidden
     assert page.one(id="sources").all("tr")
 
 

@@ -122,6 +122,18 @@ function costTile(answer) {
     values: series("cost_dollars_per_hour"), write: dollars};
 }
 
+// ------------------------------------------------------------ the demo's story
+
+export function showStory(story) {
+  const title = word(story.title), left = number(story.seconds_left);
+  byId("story").hidden = !title;
+  const next = left === null ? "" : ` Next, in ${span(Math.round(left))}: ${word(story.next)}.`;
+  show(byId("story"), title
+    ? `Demo, chapter ${figure(number(story.number))} of ${figure(number(story.chapters))}: ${title}.`
+      + ` ${word(story.told)}${next}`
+    : "");
+}
+
 // ------------------------------------------------------------ what the cloud announces
 
 const ANNOUNCED = new Map([

@@ -51,6 +51,7 @@ _PRICED = CostSettings.model_validate(
             ],
         },
         "energy": {"dollars_per_kwh": 0.08, "grams_per_kwh": 380.0, "pue": 1.25},
+        "quotas": {"research": 64, "serving": 8},
     }
 )
 """What the made-up node costs: a contract, dearer by day, and electricity. No real price."""
