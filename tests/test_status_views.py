@@ -42,9 +42,8 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
         for engine in engines
         for word in ("--server", f"vllm={engine.origin}/metrics")
     ]  # fmt: skip
-    demo = Daemon(
-        [sys.executable, "-m", "exporter", "demo", "--listen", f"127.0.0.1:{port}", *servers], port
-    )
+    node = [sys.executable, "-m", "exporter", "demo", "--scenario", "default"]
+    demo = Daemon([*node, "--listen", f"127.0.0.1:{port}", *servers], port)
     try:
         demo.wait_for("/-/ready", lambda status, _: status == 200, 60)
         for step in range(1, 4):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import socket
 import subprocess
+import sys
 import threading
 import time
 import urllib.parse
@@ -120,8 +122,7 @@ def test_users_and_tls_with_curl(secure: Secure) -> None:
     assert one.ask("/-/healthy").status == 200
     assert one.ask("/-/ready").status == 200
     assert one.ask("/metrics", scheme="http").status == 0
-    socket = one.ask("/metrics", "--unix-socket", "push.sock", scheme="http")
-    assert socket.status == 200
+    assert one.ask("/metrics", "--unix-socket", "push.sock", scheme="http").status == 200
     one.until(lambda: f'{REFUSED}{{reason="handshake"}} 1\n' in one.page())
     assert one.ask("/metrics", "--tls-max", "1.1", user="dave:dave123").code == 35
     assert one.ask("/metrics", "--tlsv1.3", user="dave:dave123").status == 200
@@ -223,6 +224,50 @@ def test_a_thousand_wrong_passwords_stop_nobody(secure: Secure) -> None:
     assert statuses <= {401, 429}
     assert 401 in statuses
     assert slowest < 5, slowest
+
+
+def test_hundreds_that_say_nothing_stop_nobody(secure: Secure) -> None:
+    """Connections that never shake hands make room for those that do."""
+    one = secure(TLS)
+    silent = [socket.create_connection(("127.0.0.1", one.daemon.port)) for _ in range(400)]
+    try:
+        began = time.monotonic()
+        assert one.ask("/-/healthy").status == 200
+        assert one.ask("/metrics").status == 200
+        assert time.monotonic() - began < 5
+    finally:
+        for each in silent:
+            each.close()
+
+
+def test_check_tells_what_is_wrong_with_the_web_config(tmp_path: Path) -> None:
+    """So does the start: a daemon that would serve less safely than was asked does not start."""
+    (tmp_path / "web.yml").write_text(TLS)
+    (tmp_path / "flopwatch.yaml").write_text(f"web: {{config_file: {tmp_path / 'web.yml'}}}\n")
+    missing = f"flopwatch: {tmp_path / 'web.yml'}: tls_server_config.cert_file"
+    for arguments in (
+        ["check", str(tmp_path / "flopwatch.yaml")],
+        ["run", "--listen", "127.0.0.1:0", "--web.config.file", str(tmp_path / "web.yml")],
+    ):
+        command = [sys.executable, "-m", "exporter", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+        assert done.returncode == 2
+        assert done.stderr.startswith(missing), done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_users_without_bcrypt_are_an_error(tmp_path: Path) -> None:
+    """The message says what to install."""
+    (tmp_path / "web.yml").write_text(USERS)
+    program = (
+        "import sys; sys.modules['bcrypt'] = None; from exporter.__main__ import main;"
+        f" main(['run', '--listen', '127.0.0.1:0', '--web.config.file', '{tmp_path / 'web.yml'}'])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False
+    )
+    said = f"{tmp_path / 'web.yml'}: basic_auth_users: bcrypt is missing: pip install"
+    assert (done.returncode, done.stderr) == (2, f"flopwatch: {said} flopwatch[web]\n")
 
 
 SCRAPES = """

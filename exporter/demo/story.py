@@ -85,7 +85,7 @@ CHAPTERS: tuple[Chapter, ...] = (
             Look("metric", "llm_waiting_requests", "grows"),
             Look("metric", 'sla_state{objective="ttft_p95",state="violated"}', "becomes 1"),
             Look("metric", "sla_breach_cause", "`kv_cache_full`"),
-            Look("dashboard", "Inference SLA / KV cache in use", "full"),
+            Look("dashboard", "Inference SLA / KV cache", "full"),
             Look("alert", "SlaBudgetBurnsFast", "pages some minutes later"),
             Look("top", "serving", "KV 100 %, a queue, and ttft_p95 violated"),
         ),
