@@ -8,7 +8,7 @@ SERVER ?=
 BESIDE ?= $(shell unshare --net true 2>/dev/null && printf '%s' '-n 3 --dist loadfile --no-loadscope-reorder')
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test test-real test-truth check format bench docs dashboards clean
+.PHONY: help run demo top test test-real test-truth check format bench pictures pictures-top docs dashboards clean
 
 help: ## show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -18,8 +18,11 @@ help: ## show this help
 run: $(VENV)/.run ## start the daemon; SERVER=http://host:port/metrics adds an inference server
 	@exec $(BIN)/flopwatch run $(foreach server,$(SERVER),--server '$(server)') $(ARGS)
 
-demo: $(VENV)/.run ## start the daemon on a made-up GPU node
-	@exec $(BIN)/flopwatch demo $(ARGS)
+demo: $(VENV)/.run ## start the guided demo, with Prometheus and Alertmanager where they are installed
+	@exec $(BIN)/python -m deploy.demo $(ARGS)
+
+top: $(VENV)/.run ## show in this terminal what a daemon on this machine tells
+	@exec $(BIN)/flopwatch top $(ARGS)
 
 test: check ## lint, types, and every test but the real servers; installs what it needs
 	@.ci/tools ensure
@@ -45,12 +48,32 @@ bench: $(VENV)/.dev ## run every measurement in benchmarks/
 	@set -e; for script in $$(grep -l __main__ benchmarks/*.py); do \
 	    echo "== $$script"; $(BIN)/python "$$script" $(ARGS); done
 
+pictures: $(VENV)/.dev ## take the pictures in docs/images of the running demo (ten minutes)
+	$(BIN)/python -m tests.pictures $(ARGS)
+
+pictures-top: $(VENV)/.dev ## take the pictures of `flopwatch top` for docs/images from the demo's story (a minute)
+	$(BIN)/python -m tests.top.pictures $(ARGS)
+
 docs: $(VENV)/.run ## write docs/METRICS.md from the catalogue
 	$(BIN)/flopwatch docs
 
 dashboards: $(VENV)/.dev ## write the Grafana boards anew; ARGS=--check tells what differs
 	$(BIN)/python -m dashboards.build $(ARGS)
 	@$(BIN)/python -m deploy.build
+
+# Node.js has to be there; the packages are 670 MB.
+MODULES ?= dashboards/render/node_modules
+$(MODULES): dashboards/render/package.json
+	@mkdir -p $(dir $@) && { cmp -s $< $(dir $@)package.json || cp $< $(dir $@); }
+	npm install --prefix $(dir $@) --legacy-peer-deps --no-audit --no-fund --no-package-lock
+	@touch $@
+
+.PHONY: test-grafana pictures-boards
+test-grafana: $(VENV)/.dev $(MODULES) ## draw all boards with Grafana's own libraries (MODULES=... for a node_modules elsewhere)
+	FLOPWATCH_GRAFANA_MODULES=$(MODULES) $(BIN)/python -m pytest -m real tests/dashboards/test_drawn.py $(ARGS)
+
+pictures-boards: $(VENV)/.dev $(MODULES) ## take the boards' pictures for docs/images from the demo's story (12 minutes)
+	$(BIN)/python -m tests.dashboards.pictures --light --modules $(MODULES) $(ARGS)
 
 .PHONY: manifests lock test-image
 test-image: $(VENV)/.dev ## build the image as it stands, run it without root, scrape it (as root, with buildah and podman)
@@ -73,7 +96,7 @@ $(BIN)/python:
 	@.ci/tools venv $(VENV)
 
 $(VENV)/.run: pyproject.toml $(BIN)/python
-	@.ci/tools pip $(VENV) --editable .
+	@.ci/tools pip $(VENV) --editable '.[top]'
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml $(BIN)/python

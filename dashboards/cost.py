@@ -528,7 +528,7 @@ def _spot() -> Row:
             ),
             stat(
                 "Time left",
-                "min(spot_interruption_deadline_timestamp_seconds{<node>}) - time()",
+                "min(spot_interruption_deadline_timestamp_seconds{<node>}) - time() > 0",
                 "Seconds until the first of the chosen nodes is taken away.",
                 unit="s",
                 base=BAD,

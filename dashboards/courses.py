@@ -26,6 +26,9 @@ from dashboards.style import (
     steps_of,
 )
 
+_LEAST_SHARE = 0.001
+"""Where an axis of shares ends at least: Grafana draws nothing but zeros from 0 to 10,000 %."""
+
 
 def timeseries(
     title: str,
@@ -35,6 +38,7 @@ def timeseries(
     unit: str = "short",
     low: float | None = None,
     high: float | None = None,
+    soft_low: float | None = None,
     soft_high: float | None = None,
     steps: Mapping[float, str] | None = None,
     colors: Mapping[str, str] | None = None,
@@ -57,7 +61,7 @@ def timeseries(
         .datasource(SOURCE)
         .unit(unit)
         .line_width(1)
-        .fill_opacity(70 if stacked else 8)
+        .fill_opacity(_filled(asked, stacked=stacked))
         .show_points(common.VisibilityMode.ALWAYS if points else common.VisibilityMode.NEVER)
         .color_scheme(coloured(models.FieldColorModeId.SHADES, BLUE))
         .tooltip(
@@ -84,8 +88,12 @@ def timeseries(
         panel.min(low)
     if high is not None:
         panel.max(high)
+    if soft_low is not None:
+        panel.axis_soft_min(soft_low)
     if soft_high is not None:
         panel.axis_soft_max(soft_high)
+    elif unit == "percentunit" and high is None:
+        panel.axis_soft_max(_LEAST_SHARE)
     if steps is not None:
         panel.thresholds(steps_of(steps, "transparent"))
         panel.thresholds_style(
@@ -94,17 +102,23 @@ def timeseries(
     return sized(panel, width, height)
 
 
+def _filled(queries: Sequence[Query], *, stacked: bool) -> int:
+    """Return how opaque the area below lines is; many that lie on each other make a wall."""
+    if stacked:
+        return 70
+    return 0 if len(queries) > 2 or any("{{" in query.legend for query in queries) else 8
+
+
 def _painted(panel: graphs.Panel, queries: Sequence[Query], colors: Mapping[str, str]) -> None:
     """Colour series by how their names begin, by query, or by their last digit (GPUs, ranks)."""
-    if not colors and not any(query.color for query in queries):
-        if len(queries) > 1:
-            queries = [
-                query._replace(color=PALETTE[index % len(PALETTE)])
-                for index, query in enumerate(queries)
-            ]
-        else:
-            for digit, color in enumerate(PALETTE):
-                panel.override_by_regexp(f"/{digit}$/", [painted(color)])
+    if not colors and len(queries) > 1 and not any(query.color for query in queries):
+        queries = [
+            query._replace(color=PALETTE[index % len(PALETTE)])
+            for index, query in enumerate(queries)
+        ]
+    if any("{{" in query.legend and not query.color for query in queries):
+        for digit, color in enumerate(PALETTE):
+            panel.override_by_regexp(f"/{digit}$/", [painted(color)])
     for letter, query in lettered(queries):
         if query.color:
             mode = "shades" if "{{" in query.legend else "fixed"

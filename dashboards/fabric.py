@@ -8,6 +8,7 @@ from dashboards.parts import (
     BAD,
     BLUE,
     FINE,
+    GREEN,
     GREY,
     ORANGE,
     SKY,
@@ -49,8 +50,9 @@ def build() -> Dashboard:
         marks=[
             mark(
                 "Ports that go down",
-                "timestamp(changes(nic_up{<node>}[$__interval]) > 0) * 1000",
-                "{{instance}} {{device}} {{port}} went up or down",
+                "timestamp(nic_up{<node>} == 0) * 1000 unless on (instance, device, port)"
+                " (nic_up{<node>} offset $__interval == 0)",
+                "{{instance}} {{device}} {{port}} went down",
                 "device",
                 BAD,
             )
@@ -281,6 +283,7 @@ def _congestion() -> Row:
                 " slowed down for others; ignored ones were received and not acted on.",
                 unit="cps",
                 low=0,
+                colors={"handled": BLUE, "sent": ORANGE, "ignored": VERMILION},
             ),
             timeseries(
                 "Marked and lost",
@@ -317,6 +320,7 @@ def _congestion() -> Row:
                 " is depends on the vendor: compare ports with each other.",
                 unit="cps",
                 low=0,
+                points=True,
             ),
             timeseries(
                 "PCIe behind the ports",
@@ -351,6 +355,7 @@ def _errors() -> Row:
                 " drawn.",
                 unit="cps",
                 low=0,
+                points=True,
             ),
             timeseries(
                 "Retransmissions",
@@ -363,6 +368,7 @@ def _errors() -> Row:
                 " collective everybody waits for it.",
                 unit="cps",
                 low=0,
+                points=True,
             ),
             timeseries(
                 "Acknowledgements that did not come",
@@ -391,6 +397,7 @@ def _errors() -> Row:
                 "Times that a port became active or ceased to be, and that a physical link was"
                 " lost. Nothing is drawn while links stay up.",
                 low=0,
+                points=True,
             ),
             timeseries(
                 "Bits repaired",
@@ -414,6 +421,7 @@ def _errors() -> Row:
                 " link is lost. Nothing is drawn without errors.",
                 unit="cps",
                 low=0,
+                points=True,
             ),
         ],
     )
@@ -473,12 +481,13 @@ def _collectives() -> Row:
                 Query(
                     "sum by (collective, size) (rate(nccl_operations_total"
                     "{<node>, <run>}[$__rate_interval]))",
-                    "{{collective}} below {{size}}",
+                    "{{collective}} up to {{size}}",
                 ),
                 "Collectives and transfers in a second by size of the message, as far as NCCL"
                 " Inspector has written them down.",
                 unit="cps",
                 low=0,
+                colors={"AllGather": BLUE, "ReduceScatter": ORANGE, "AllReduce": GREEN},
             ),
             timeseries(
                 "Small messages",
@@ -525,7 +534,7 @@ def _topology() -> Row:
                 },
                 [
                     Column(
-                        "as near as it can be",
+                        "near enough",
                         f"max {gpu} (topology_gpu_best_nic_info{{<node>}}"
                         " * on (instance, gpu, uuid)"
                         " group_left () topology_gpu_nic_ok{<node>})",
@@ -601,6 +610,7 @@ def _optics() -> Row:
                 " neighbours is a bad one. Nothing is drawn without errors.",
                 unit="cps",
                 low=0,
+                points=True,
             ),
             timeseries(
                 "Faults of modules",
@@ -613,6 +623,7 @@ def _optics() -> Row:
                 "Modules that were unplugged, are too hot, shorted, or hold the bus. Nothing is"
                 " drawn while there are none.",
                 low=0,
+                points=True,
             ),
         ],
         collapsed=True,

@@ -10,6 +10,7 @@ from dashboards.parts import (
     FINE,
     GREEN,
     GREY,
+    LIME,
     ORANGE,
     PURPLE,
     SKY,
@@ -35,6 +36,18 @@ from dashboards.parts import (
 
 STATES = {"0": ("too little to say", GREY), "1": ("met", FINE), "2": ("violated", BAD)}
 OBJECTIVE = {"sla": "SLA", "objective": "objective", "tier": "tier"}
+# Names as flopwatch gives them to objectives that a configuration states; others have one colour.
+OBJECTIVES = {
+    "ttft_p50": SKY,
+    "ttft_p95": BLUE,
+    "ttft_p99": PURPLE,
+    "tpot_p95": GREEN,
+    "min_tps": ORANGE,
+    "uptime": LIME,
+    "error_rate": VERMILION,
+    "retry_success_rate": GREY,
+}
+PERCENTILES = {"p50": GREEN, "p95": BLUE, "p99": PURPLE}
 _BY = "max by (sla, objective, tier)"
 _WORST = "min by (sla, objective, tier)"
 _STATE = (
@@ -51,7 +64,7 @@ def build() -> Dashboard:
         "Whether what was promised of inference servers is kept: latencies with their bounds,"
         " error budgets, what a breach comes from, and what the engines do.",
         [datasource(), cluster(), model(), server()],
-        [_promises(), _budgets(), _latencies(), _load(), _goodput(), _servers()],
+        [_promises(), _budgets(), _latencies(), _load(), _goodput(), _servers(), _meaning()],
         marks=[
             mark(
                 "Server restarts",
@@ -122,8 +135,18 @@ def _promises() -> Row:
                 "Whether each objective was met. Violated: on one node at least. Too little to"
                 " say: too few events, or the bounds of the engine's buckets leave it open.",
                 states=STATES,
+                width=14,
+            ),
+            timeline(
+                "What breaches come from",
+                Query(
+                    "max by (objective, cause) (sla_breach_cause{<promise>})",
+                    "{{objective}}: {{cause}}",
+                ),
+                "While an objective is violated: the top contributor that can be seen. Nothing is"
+                " drawn while all are met.",
+                states={"1": ("seen", VERMILION)},
                 width=10,
-                height=10,
             ),
         ],
     )
@@ -176,7 +199,7 @@ def _objectives() -> Panel:
         "What was promised, what is measured over five minutes (of times the quantile that the"
         " objective names), and what is left of the error budget. Of several nodes the worst.",
         sort="state",
-        width=14,
+        width=24,
         height=10,
     )
 
@@ -192,45 +215,38 @@ def _budgets() -> Row:
                 " is gone in two days: the alert SlaBudgetBurnsFast fires where an hour says so"
                 " too.",
                 low=0,
+                colors=OBJECTIVES,
                 steps={14.4: BAD},
             ),
             timeseries(
                 "Burn rates over an hour",
                 [
+                    Query(f'{_BY} (sla_burn_rate{{<promise>, window="1h"}})', "{{objective}}"),
                     Query(
-                        f'{_BY} (sla_burn_rate{{<promise>, window="1h"}})',
-                        "{{objective}}",
-                        BLUE,
-                    ),
-                    Query(
-                        f'{_BY} (sla_burn_rate_upper{{<promise>, window="1h"}})',
-                        "{{objective}} at most",
-                        GREY,
+                        f'{_BY} (sla_burn_rate_upper{{<promise>, window="1h"}}'
+                        ' > sla_burn_rate{<promise>, window="1h"})',
+                        "at most: {{objective}}",
                     ),
                 ],
                 "The same over an hour. At most: if all events were bad of which the engine's"
                 " buckets do not tell whether they were.",
                 low=0,
                 steps={1: WARNING},
+                colors={**OBJECTIVES, "at most": GREY},
             ),
             timeseries(
                 "Error budget left",
-                [
-                    Query(
-                        f'{_WORST} (sla_error_budget_remaining_ratio{{<promise>, window="1h"}})',
-                        "{{objective}}, 1 h of a node",
-                        BLUE,
-                    ),
-                    Query(
-                        f'{_WORST} (sla:error_budget_remaining:ratio30d{{cluster=~"$cluster"}})',
-                        "{{objective}}, 30 d of all",
-                        ORANGE,
-                    ),
-                ],
+                Query(
+                    f'{_WORST} (sla:error_budget_remaining:ratio30d{{cluster=~"$cluster"}})'
+                    f' or {_WORST} (sla_error_budget_remaining_ratio{{<promise>, window="1h"}})',
+                    "{{objective}}",
+                ),
                 "Share of the allowed bad events that is left: 1 untouched, 0 used up, below 0"
-                " overdrawn. 30 days are the recording rules', over all nodes and clusters.",
+                " overdrawn. Over 30 days and all nodes; without the recording rules over the last"
+                " hour of the node that is worst off.",
                 unit="percentunit",
                 steps={0: BAD},
+                colors=OBJECTIVES,
             ),
             timeseries(
                 "Good events",
@@ -238,34 +254,23 @@ def _budgets() -> Row:
                     Query(
                         f'{_WORST} (sla_compliance_ratio{{<promise>, window="5m"}})',
                         "{{objective}}",
-                        BLUE,
                     ),
                     Query(
-                        f'{_WORST} (sla_compliance_lower_ratio{{<promise>, window="5m"}})',
-                        "{{objective}} at least",
-                        GREY,
+                        f'{_WORST} (sla_compliance_lower_ratio{{<promise>, window="5m"}}'
+                        ' < sla_compliance_upper_ratio{<promise>, window="5m"})',
+                        "at least: {{objective}}",
                     ),
                     Query(
-                        f'{_BY} (sla_compliance_upper_ratio{{<promise>, window="5m"}})',
-                        "{{objective}} at most",
-                        SKY,
+                        f'{_BY} (sla_compliance_upper_ratio{{<promise>, window="5m"}}'
+                        ' > sla_compliance_lower_ratio{<promise>, window="5m"})',
+                        "at most: {{objective}}",
                     ),
                 ],
                 "Share of events that were good over five minutes. Where a threshold lies between"
                 " two of the engine's buckets the truth lies between at least and at most.",
                 unit="percentunit",
                 high=1,
-            ),
-            timeline(
-                "What breaches come from",
-                Query(
-                    "max by (objective, cause) (sla_breach_cause{<promise>})",
-                    "{{objective}}: {{cause}}",
-                ),
-                "While an objective is violated: the top contributor that can be seen. Nothing is"
-                " drawn while all are met.",
-                states={"1": ("seen", VERMILION)},
-                width=8,
+                colors={**OBJECTIVES, "at": GREY},
             ),
             table(
                 "Causes now",
@@ -278,7 +283,7 @@ def _budgets() -> Row:
                 ],
                 "What the present breaches come from, and what shows it. Empty while all objectives"
                 " are met.",
-                width=8,
+                width=16,
             ),
         ],
     )
@@ -394,13 +399,13 @@ def _load() -> Row:
                         "max by (percentile) (llm_latency_quantile_seconds{<serving>,"
                         ' signal="queue", window="5m", percentile=~"p50|p95|p99"})',
                         "{{percentile}}",
-                        BLUE,
                     ),
                 ],
                 "How long requests waited before the engine first had them in a batch, over five"
                 " minutes.",
                 unit="s",
                 low=0,
+                colors=PERCENTILES,
             ),
             timeseries(
                 "Waiting, of the time that requests take",
@@ -429,6 +434,7 @@ def _load() -> Row:
                 "Tokens in a second: read from prompts, generated, and those of the prompts that"
                 " had to be computed because no cache had them.",
                 low=0,
+                colors={"input": ORANGE, "output": BLUE, "input computed": PURPLE},
             ),
             timeseries(
                 "Requests by outcome",
@@ -440,6 +446,15 @@ def _load() -> Row:
                 " Errors and rejections cost the promises.",
                 unit="reqps",
                 low=0,
+                colors={
+                    "stop": BLUE,
+                    "length": SKY,
+                    "success": GREEN,
+                    "cancelled": GREY,
+                    "abort": PURPLE,
+                    "rejected": ORANGE,
+                    "error": VERMILION,
+                },
             ),
             timeseries(
                 "HTTP responses",
@@ -452,6 +467,7 @@ def _load() -> Row:
                 " show here, and with some engines nowhere else.",
                 unit="reqps",
                 low=0,
+                colors={"2..": BLUE, "4..": ORANGE, "5..": VERMILION},
             ),
             timeseries(
                 "Found in the prefix cache",
@@ -619,6 +635,16 @@ def _servers() -> Row:
                 " page cannot be read is missing: see the board Exporter health.",
                 width=24,
             ),
+            alerts_table('cluster=~"$cluster", component="serving"', width=24),
+        ],
+    )
+
+
+def _meaning() -> Row:
+    each = 'engine!="", cluster=~"$cluster", server=~"$server"'
+    return Row(
+        "How the numbers come about",
+        [
             table(
                 "How far numbers can be trusted",
                 {
@@ -639,8 +665,9 @@ def _servers() -> Row:
                 " only, bounded, or biased; and what precisely is measured.",
                 sort="metric",
                 descending=False,
-                width=14,
+                width=24,
+                height=12,
             ),
-            alerts_table('cluster=~"$cluster", component="serving"', width=10),
         ],
+        collapsed=True,
     )

@@ -53,14 +53,15 @@ def stat(
         .unit(unit)
         .thresholds(steps_of(steps, base if coloured else "text"))
         .color_mode(
-            common.BigValueColorMode.BACKGROUND if coloured else common.BigValueColorMode.NONE
+            common.BigValueColorMode.BACKGROUND_SOLID if coloured else common.BigValueColorMode.NONE
         )
         .graph_mode(common.BigValueGraphMode.AREA if trend else common.BigValueGraphMode.NONE)
         .reduce_options(latest())
         .no_value(nothing)
     )
     for letter, each in lettered(listed(query)):
-        panel.with_target(target(each, letter))
+        # The latest value of a course may be an old one, of a series that has ended.
+        panel.with_target(target(each, letter, instant=not trend))
     if states is not None:
         panel.mappings(mappings_of(states))
     if decimals is not None:
@@ -95,7 +96,7 @@ def gauge(
         .no_value("unknown")
     )
     for letter, each in lettered(listed(query)):
-        panel.with_target(target(each, letter))
+        panel.with_target(target(each, letter, instant=True))
     return sized(panel, width, height)
 
 

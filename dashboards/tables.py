@@ -20,6 +20,9 @@ from dashboards.style import (
     steps_of,
 )
 
+NARROW = models.DynamicConfigValue("custom.minWidth", 60)
+"""Else columns are 150 pixels wide at least, and tables of many are to be scrolled."""
+
 
 class Column(NamedTuple):
     """A column of a table: its query has one row for each combination of the table's labels."""
@@ -68,6 +71,7 @@ def table(
     names = [f"Value #{letter}" for letter, _ in letters] if len(letters) > 1 else ["Value"]
     for transformation in _joined(labels, dict(zip(names, columns, strict=True))):
         panel.with_transformation(transformation)
+    panel.override_by_regexp("/.*/", [NARROW])
     for column in filter(lambda each: each.title, columns):
         panel.override_by_name(column.title, _cell(column))
     for heading, url in (links or {}).items():
@@ -107,7 +111,7 @@ def _cell(column: Column) -> list[models.DynamicConfigValue]:
     ]
     if column.decimals is not None:
         properties.append(models.DynamicConfigValue("decimals", column.decimals))
-    if column.steps is not None:
+    if column.steps is not None or column.states is not None:
         steps = steps_of(column.steps, "transparent").build()
         properties.append(models.DynamicConfigValue("thresholds", steps))
     if column.states is not None:
@@ -138,7 +142,8 @@ def matrix(
         .cell_height(common.TableCellHeight.SM)
         .show_header(show_header=True)
         .unit("short")
-        .thresholds(steps_of(None, "text"))
+        .thresholds(steps_of(None, "transparent"))
+        .override_by_regexp("/.*/", [NARROW])
         .with_target(target(Query(query), "A", instant=True).format(PromQueryFormat.TABLE))
         .with_transformation(
             models.DataTransformerConfig(

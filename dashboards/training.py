@@ -99,7 +99,8 @@ def build() -> Dashboard:
             mark(
                 "XIDs on the run's GPUs",
                 "gpu_xid_last_timestamp_seconds{<cluster>} * 1000"
-                " and on (instance, gpu) train_run_gpu{<training>}",
+                # A GPU that is lost is the run's no more, and the reason why is what is looked for.
+                " and on (instance, gpu) max_over_time(train_run_gpu{<training>}[1h])",
                 "XID {{xid}} on {{instance}}, GPU {{gpu}}",
                 "instance,gpu,xid",
             ),
@@ -242,6 +243,7 @@ def _mfu() -> Row:
                 unit="percentunit",
                 colors=CAUSES | {"MFU": BLUE},
                 stacked=True,
+                soft_low=0,
                 soft_high=1,
                 width=16,
                 height=12,

@@ -2360,6 +2360,7 @@ GPU_JOB_STALE_ENTRIES = Metric(
 
 _TENANT = ("namespace", "pricing")
 _POD = ("namespace", "pod", "pricing")
+_JOB = ("cluster_job", "user", "pricing")
 
 COST_GPU_HOUR_DOLLARS = Metric(
     "cost_gpu_hour_dollars", "gauge",
@@ -2454,6 +2455,22 @@ COST_POD_UNUSED_GPU_SECONDS_TOTAL = Metric(
     "cost_pod_unused_gpu_seconds_total", "counter",
     "GPU time that a pod had and in which the GPU is known to have been idle.",
     _POD, COST, "seconds", "experimental",
+)  # fmt: skip
+COST_JOB_GPU_SECONDS_TOTAL = Metric(
+    "cost_job_gpu_seconds_total", "counter",
+    "GPU time that a job of the cluster's scheduler had on this node; jobs that share a GPU have"
+    " even parts of it. It goes a little after its job.",
+    _JOB, COST, "seconds", "experimental",
+)  # fmt: skip
+COST_JOB_UNUSED_GPU_SECONDS_TOTAL = Metric(
+    "cost_job_unused_gpu_seconds_total", "counter",
+    "GPU time that a job had and in which the GPU is known to have been idle.",
+    _JOB, COST, "seconds", "experimental",
+)  # fmt: skip
+COST_JOB_DOLLARS_TOTAL = Metric(
+    "cost_job_dollars_total", "counter",
+    "Price of the GPU time that a job had on this node.",
+    _JOB, COST, "dollars", "experimental",
 )  # fmt: skip
 COST_ALLOCATED_GPUS = Metric(
     "cost_allocated_gpus", "gauge",
@@ -2742,6 +2759,21 @@ FLOPWATCH_STATE_SAVED_TIMESTAMP_SECONDS = Metric(
     "flopwatch_state_saved_timestamp_seconds", "gauge",
     "When that file was last written, in Unix seconds.",
     (), EXPORTER, "seconds", "experimental",
+)  # fmt: skip
+FLOPWATCH_PODS = Metric(
+    "flopwatch_pods", "gauge",
+    "Pods of this node that are known, by whether they serve: serving (running and ready), other.",
+    ("state",), EXPORTER, stability="experimental",
+)  # fmt: skip
+FLOPWATCH_POD_REQUESTS_TOTAL = Metric(
+    "flopwatch_pod_requests_total", "counter",
+    "Requests for the node's pods: list and watch at the API server, kubelet at the kubelet.",
+    ("kind",), EXPORTER, stability="experimental",
+)  # fmt: skip
+FLOPWATCH_POD_CHANGES_TOTAL = Metric(
+    "flopwatch_pod_changes_total", "counter",
+    "Changes of pods that the API server's watch has told.",
+    (), EXPORTER, stability="experimental",
 )  # fmt: skip
 FLOPWATCH_NOTIFICATIONS_TOTAL = Metric(
     "flopwatch_notifications_total", "counter",

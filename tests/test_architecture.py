@@ -42,6 +42,7 @@ ROOMS = {
     "fetch": Room(("samples", "clock", "fetch.*")),
     # What a cloud has announced for this machine, and how each cloud is asked.
     # The door to the kubelet of this node.
+    "claims": Room(("samples", "clock", "fetch.*", "formats.*")),
     "kubelet": Room(("samples", "clock", "formats.podresources"), ("grpc",)),
     "notices": Room(),
     "clouds": Room(("samples", "clock", "fetch", "notices", "clouds.*")),
@@ -96,6 +97,7 @@ ROOMS = {
     "sources.training_ranks": Room((*SOURCE, "discovery.*", "training.records")),
     # One list for both: what a job tells, and what is read from its environment.
     "formats.nccl_settings": Room(("client.nccl",)),
+    "formats.watchstream": Room(("samples", "formats.podlist")),
     "formats.ranks": Room(("samples", "formats.podlog")),
     "sources.training_logs": Room((*SOURCE, "tail", "training.records")),
     "sources.training_files": Room((*SOURCE, "training.*", "sources.training_files.*")),
@@ -106,6 +108,8 @@ ROOMS = {
     "sources.placement": Room((*SOURCE, "discovery.*")),
     # Where inference servers are looked for: finders know neither sources nor plans.
     "discovery": Room(("samples", "clock", "formats.*", "discovery.*")),
+    "discovery.api": Room(("samples", "clock", "fetch.*", "formats.*")),
+    "sources.pods": Room((*SOURCE, "attribution.pods", "discovery.api")),
     # Whose a process is, and whose a GPU.
     "attribution": Room(("samples", "clock", "formats.*", "discovery.machine", "attribution.*")),
     "sources.jobs": Room((*SOURCE, "discovery.machine", "attribution.*")),
@@ -117,6 +121,7 @@ ROOMS = {
     "formats.tags": Room(("samples", "training.*")),
     "formats.tfevents": Room(("samples", "formats.protobuf")),
     "formats.podresources": Room(("samples", "formats.protobuf")),
+    "formats.resourceslices": Room(("samples", "formats.podresources")),
     "formats.wandb": Room(("samples", "formats.protobuf")),
     "formats.mlflow": Room(("samples",)),
     "formats.trainer_state": Room(("samples",)),

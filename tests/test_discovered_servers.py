@@ -10,9 +10,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.api_server import api_server, pod
+from tests.conftest import STRANGER
 from tests.discovery.test_local_finder import VLLM, Engine, free_port
 from tests.test_daemon import Daemon
 
@@ -333,3 +336,43 @@ def test_a_found_server_is_announced(
         assert line, lines
         lines.append(line)
     assert not any("no inference server" in line for line in lines)
+
+
+def test_a_pod_of_this_node_comes_and_goes_by_the_api_server(
+    start: Callable[[str], Daemon], engine: Callable[..., Engine], tmp_path: Path
+) -> None:
+    """One list and one watch, over TLS with a token; the pod's page is read while it is ready."""
+    address = own_address()
+    one = engine(host=address)
+    with api_server(tmp_path) as api:
+        (tmp_path / "token").write_text("first")
+        daemon = start(
+            "local: false, kubernetes: {enabled: true, node: node1, interval: 200ms,"
+            f" api_url: '{api.url}', token_file: {tmp_path}/token, ca_file: {tmp_path}/cert.pem}}"
+        )
+        daemon.wait_for("/metrics", has('flopwatch_pods{state="serving"} 0'))
+        where = {"ip": address, "args": ["--port", str(one.port)]}
+        served: dict[str, Any] = {"image": "vllm/vllm-openai:v0.32", **where}
+        api.put(pod(**served, ready=False))
+        page = daemon.wait_for("/metrics", has('flopwatch_pods{state="other"} 1'))
+        assert series(page, "serving:vllm-0") == []
+        api.put(pod(**served))
+        page = daemon.wait_for("/metrics", has('engine="vllm",model_name="m1"'))
+        assert 'flopwatch_source_up{source="inference:serving:vllm-0"} 1' in page
+        assert 'llm_discovered_servers{origin="kubernetes"} 1' in page
+        api.remove(pod()["metadata"]["uid"])
+        page = daemon.wait_for("/metrics", lacks('server="serving:vllm-0"'))
+        assert 'flopwatch_pod_requests_total{kind="list"} 1' in page
+        assert 'flopwatch_pod_requests_total{kind="watch"} 1' in page
+        assert [kind for kind, _ in api.asked] == ["list", "watch"]
+        assert daemon.stop()[0] == 0
+
+
+def own_address() -> str:
+    """Return an address of this machine that is none of loopback's."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((STRANGER, 0))
+        except OSError:
+            probe.connect(("203.0.113.1", 9))  # sends nothing
+        return str(probe.getsockname()[0])

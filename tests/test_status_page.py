@@ -527,6 +527,31 @@ def test_a_status_without_announcements_or_with_odd_ones_is_shown(
     assert page.one(id="sources").all("tr")
 
 
+def test_the_demos_chapter_stands_at_the_top(browse: Browse) -> None:
+    """What happens, and what comes next; names are text here as well."""
+    document = status(source("host", "host"))
+    document["story"] = {
+        "number": 2, "chapters": 9, "title": MARKUP, "told": "It gets hot.", "seconds_left": 90.2,
+        "next": "The fan is replaced",
+    }  # fmt: skip
+    with served(Site(lambda _: document)) as site:
+        page = browse(site)
+    told = page.one(id="story")
+    assert not told.hidden
+    assert re.sub(r"\s", " ", told.text) == (
+        f"Demo, chapter 2 of 9: {MARKUP}. It gets hot. Next, in 1 min 30 s: The fan is replaced."
+    )
+
+
+@pytest.mark.parametrize("story", [None, [], {"title": 5}, "x"])
+def test_a_node_without_a_story_has_no_chapter(browse: Browse, story: Any) -> None:
+    document = {**status(source("host", "host")), "story": story}
+    with served(Site(lambda _: document)) as site:
+        page = browse(site)
+    assert page.one(id="story").hidden
+    assert page.one(id="sources").all("tr")
+
+
 def test_every_page_is_linked(busy_node: Visit) -> None:
     """All pages of the daemon and each group's page are one click away, by relative address."""
     links = {link.attributes["href"] for link in busy_node.page.one(id="pages").all("a")}
@@ -788,6 +813,49 @@ def test_page_fits_every_screen(browse: Browse, width: int) -> None:
     assert site.measured["client"] == width
     assert site.measured["scroll"] <= width
     assert site.measured["stops"] == []
+
+
+def card(index: int, **more: Any) -> dict[str, Any]:
+    """Return a GPU with wide figures in every cell."""
+    return {
+        "gpu": str(index), "uuid": f"GPU-{index}", "name": "NVIDIA H200 NVL 141GB HBM3e", "up": 1,
+        "sm_active_ratio": 0.999, "tensor_active_ratio": 0.888, "dram_active_ratio": 0.777,
+        "hbm_bytes_per_second": 4.44e12, "memory_used_bytes": 140e9, "memory_total_bytes": 151e9,
+        "power_watts": 987.6, "power_limit_watts": 1000, "clock_hertz": 1.98e9,
+        "clock_max_hertz": 1.98e9, "temperature_celsius": 101, "memory_temperature_celsius": 105,
+        "throttled_by": ["sw_power_cap", "hw_thermal"], "throttled_seconds": {"hw_thermal": 5},
+        "xids": [], "runs": ["a-run-with-a-long-name-of-its-own"], "servers": [], "mig": [],
+        "owner": {"namespace": "team-with-a-name", "pod": "trainer-7f9c6b9d5-x2x2x"}, **more,
+    }  # fmt: skip
+
+
+XID = {"xid": "79", "count": 1, "severity": "critical", "name": "fell off", "action": "reset_gpu"}
+LOST = {"up": 0, "recovery_action": 2, "xids": [XID]}
+
+
+@pytest.mark.parametrize("width", [360, 1024, 1280, 1920])
+def test_twenty_gpus_fit_without_scrolling_sideways(browse: Browse, width: int) -> None:
+    """On a wide screen each is a row, and nothing of it is cut off; on a narrow one a sheet."""
+    gpus = [card(i, **(LOST if i == 3 else {})) for i in range(20)]
+    values = [0.5, 0.7, None, 0.9, 0.8]
+    lines = [
+        {"name": name, "labels": {"gpu": str(i), "uuid": f"GPU-{i}"}, "values": values}
+        for i in range(20)
+        for name in ("gpu_sm_active_ratio", "gpu_tensor_active_ratio", "gpu_power_watts")
+    ]
+    history = {"interval_seconds": 10, "points": 360, "first": 7, "newest": 11, "series": lines}
+    document = status(source("nvml", "gpu")) | {"gpus": gpus}
+    with served(Site(lambda _: document, measure=MEASURE, width=width, history=history)) as site:
+        page = browse(site)
+    assert site.measured["scroll"] <= width
+    assert site.measured["stops"] == []
+    table = rows(page, "gpu-table")
+    assert [row.attributes["data-gpu"] for row in table] == [str(i) for i in range(20)]
+    assert cells(table[0])["Power"].startswith("988 W")
+    assert cells(table[0])["Throttled"] == "sw power cap, hw thermal"
+    assert cells(table[3])["Health"] == "lost XID 79 reboot the node"
+    assert len(table[0].all("svg", class_="spark")) == 3
+    assert "M" in table[0].all("path", class_="stroke")[0].attributes["d"][1:]  # a gap
 
 
 def test_page_has_landmarks_and_real_tables(busy_node: Visit) -> None:

@@ -7,16 +7,17 @@ tell that the kubelet keeps logs in. A uid is never given twice, so what was lea
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from exporter.clock import Clock
+from exporter.formats.podlist import Pod
 from exporter.formats.podlog import folder_of, link_of
 
 _MOST = 4096
+_OVER = frozenset(("Succeeded", "Failed"))
 _LOOK = 5.0
 _LOOK_ANYWAY = 60.0
 
@@ -36,34 +37,29 @@ class Names(Protocol):
         """Return the names of a pod and a container of it, by uid and id; `None`: not known."""
 
 
-class Known(NamedTuple):
-    """A pod as far as names go: its uids (a static pod has two), and its containers by id."""
-
-    uids: tuple[str, ...]
-    namespace: str
-    name: str
-    containers: Mapping[str, str]
-
-
 @dataclass
 class PodBoard:
-    """The pods of this node, as whoever watches them saw them last."""
+    """The pods of this node, as whoever watches them saw them last; empty where nobody does."""
 
-    _by_uid: dict[str, Known] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    pods: tuple[Pod, ...] = ()
+    _by_uid: Mapping[str, Pod] = field(default_factory=dict)
 
-    def publish(self, pods: Sequence[Known]) -> None:
-        """Replace the pods."""
-        found = {uid: pod for pod in pods[:_MOST] for uid in pod.uids}
-        with self._lock:
-            self._by_uid = found
+    def publish(self, pods: Sequence[Pod]) -> None:
+        """Replace the pods. Readers meanwhile see the former ones."""
+        self._by_uid = {uid: pod for pod in pods for uid in pod.uids}
+        self.pods = tuple(pods)
+
+    def finished(self) -> frozenset[tuple[str, str]]:
+        """Return namespace and name of the pods that are over."""
+        return frozenset((one.namespace, one.name) for one in self.pods if one.phase in _OVER)
 
     def __call__(self, uid: str, container: str) -> Named | None:
         """Return the names of a pod and a container of it; `None` if the pod is not known."""
         pod = self._by_uid.get(uid)
         if pod is None:
             return None
-        return Named(pod.namespace, pod.name, pod.containers.get(container, ""))
+        named = (one.name for one in pod.containers if container and one.id == container)
+        return Named(pod.namespace, pod.name, next(named, ""))
 
 
 class LogFolders:

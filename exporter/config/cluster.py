@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, field_validator
 
-from exporter.config.values import AbsolutePath, Detected, Duration, as_list
+from exporter.config.values import (
+    AbsolutePath,
+    Detected,
+    Duration,
+    PathText,
+    Section,
+    Switch,
+    as_list,
+    page_url,
+)
 
 Resources = Annotated[
     tuple[Annotated[str, Field(min_length=1, max_length=256)], ...],
@@ -14,6 +23,22 @@ Resources = Annotated[
     BeforeValidator(as_list),
 ]
 """Names of resources, or of DRA drivers, in which `*`, `?` and `[...]` may be used."""
+
+
+class ClaimsSettings(Section):
+    """Which GPUs claimed devices are, by the API server; `auto`: in a pod that has a token."""
+
+    enabled: Switch = "auto"
+    api_url: str | None = None
+    node: Annotated[str, Field(min_length=1, max_length=253)] | None = None
+    token_file: PathText | None = "/var/run/secrets/kubernetes.io/serviceaccount/token"  # noqa: S105
+    ca_file: PathText | None = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"
+    timeout: Duration = Field(default="2s", ge=0.05, le=60)  # type: ignore[assignment]
+
+    @field_validator("api_url")
+    @classmethod
+    def _is_http(cls, value: str | None) -> str | None:
+        return None if value is None else page_url(value)
 
 
 class KubernetesSettings(Detected):
@@ -30,6 +55,7 @@ class KubernetesSettings(Detected):
     resources: Resources = ("nvidia.com/*gpu*", "nvidia.com/mig-*", "gpu.nvidia.com")
     indexed_resources: Resources = ()
     labels_on_gpu_series: bool = False
+    claims: ClaimsSettings = ClaimsSettings()
 
 
 class JobsSettings(Detected):

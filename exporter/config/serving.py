@@ -68,6 +68,33 @@ class ProbeSettings(Section):
     completion_timeout: Duration = Field(default="30s", ge=0.05, le=600)  # type: ignore[assignment]
 
 
+class PodsSettings(Section):
+    """Inference servers among the pods of this node.
+
+    `source` is who is asked for the pods: the API server, which then tells each change, or the
+    node's kubelet, each `refresh`. `interval` is how often it is looked what has been told.
+    """
+
+    enabled: Switch = "auto"
+    source: Literal["api", "kubelet"] = "api"
+    node: Annotated[str, Field(min_length=1, max_length=253)] | None = None
+    api_url: str | None = None
+    kubelet_url: str = "https://127.0.0.1:10250/pods"
+    token_file: PathText | None = "/var/run/secrets/kubernetes.io/serviceaccount/token"  # noqa: S105
+    ca_file: PathText | None = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"
+    insecure_skip_verify: bool = False
+    interval: Duration = Field(default="2s", ge=0.1, le=60)  # type: ignore[assignment]
+    refresh: Duration = Field(default="15s", ge=1, le=3600)  # type: ignore[assignment]
+    timeout: Duration = Field(default="10s", ge=0.05, le=600)  # type: ignore[assignment]
+    max_body: Size = Field(default="32MiB", ge=1024, le=1 << 30)  # type: ignore[assignment]
+    namespaces: Annotated[tuple[str, ...], BeforeValidator(as_list)] = ()
+
+    @field_validator("api_url", "kubelet_url")
+    @classmethod
+    def _is_http(cls, value: str | None) -> str | None:
+        return None if value is None else page_url(value)
+
+
 class InferenceSettings(Section):
     """Inference servers, and what holds for all of them unless they say otherwise."""
 
@@ -85,6 +112,7 @@ class InferenceSettings(Section):
         3000, 4000, 8000, 8002, 8080, 8081, 23333, 30000,
     )  # fmt: skip
     files: Annotated[tuple[PathText, ...], BeforeValidator(as_list)] = ()
+    kubernetes: PodsSettings = PodsSettings()
     discovery_interval: Duration = Field(default="10s", ge=0.1, le=3600)  # type: ignore[assignment]
     max_servers: int = Field(default=64, ge=1, le=1000)
     allow_destructive_read: bool = False

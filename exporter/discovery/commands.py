@@ -85,7 +85,7 @@ def recognise(arguments: tuple[str, ...]) -> Command | None:
     """Return which inference server a command line is, `None` if it is none of the known ones."""
     for kind in KINDS:
         if _is(kind, arguments):
-            return Command(kind, _stated(kind, arguments))
+            return Command(kind, stated_ports(kind, arguments))
     return None
 
 
@@ -119,7 +119,7 @@ def _started(arguments: tuple[str, ...]) -> tuple[str, str]:
     return "", ""
 
 
-def _stated(kind: Kind, arguments: tuple[str, ...]) -> tuple[int, ...]:
+def stated_ports(kind: Kind, arguments: tuple[str, ...]) -> tuple[int, ...]:
     """Return the ports that options state: `--port 9000`, `--port=9000`; none if it is no port."""
     found = []
     for at, word in enumerate(arguments):

@@ -31,7 +31,7 @@ class Target:
 
     `identity` changes when another process serves there, whose command line is that of the engine
     `kind`, "" if it is not seen; the page may be told apart more finely. `gpus` are the indices of
-    those it works on, where that is known by hand.
+    those it works on, where that is known by hand; `pod` namespace and name of its pod.
     """
 
     name: str
@@ -43,6 +43,7 @@ class Target:
     allow_destructive_read: bool = False
     identity: str = ""
     kind: str = ""
+    pod: tuple[str, str] | None = None
 
     @property
     def endpoint(self) -> Endpoint:
@@ -100,13 +101,12 @@ class Choice(NamedTuple):
 class Register:
     """What was found last, for whoever acts on it; `version` grows with each change.
 
-    `verdicts` is what a finder remembers over a reload, as long as `basis` is the same.
+    `verdicts` is what finders remember over a reload, each as long as its `basis` is the same.
     """
 
     targets: tuple[Target, ...] = ()
     version: int = 0
-    _basis: Hashable = None
-    _verdicts: dict[Any, Any] = field(default_factory=dict)
+    _verdicts: dict[str, tuple[Hashable, dict[Any, Any]]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def publish(self, targets: Iterable[Target]) -> None:
@@ -117,12 +117,14 @@ class Register:
                 self.targets = found
                 self.version += 1
 
-    def verdicts(self, basis: Hashable) -> dict[Any, Any]:
-        """Return the memory of a finder that judges by `basis`."""
+    def verdicts(self, origin: str, basis: Hashable) -> dict[Any, Any]:
+        """Return the memory of a finder of this origin that judges by `basis`."""
         with self._lock:
-            if basis != self._basis:
-                self._basis, self._verdicts = basis, {}
-            return self._verdicts
+            former, kept = self._verdicts.get(origin, (None, {}))
+            if former != basis:
+                kept = {}
+            self._verdicts[origin] = basis, kept
+            return kept
 
 
 def endpoint(url: str) -> Endpoint:

@@ -10,7 +10,6 @@ what the larger clients do; proxies of the environment are not used: a node's ow
 from __future__ import annotations
 
 import http.client
-import re
 import ssl
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,6 +21,7 @@ from exporter.fetch.bodies import MAX_SIDE_BODY, Answer, decoded, excerpt, read_
 from exporter.fetch.caller import Caller, Reply
 from exporter.fetch.failures import Unreached, explained
 from exporter.fetch.target import Target
+from exporter.fetch.trust import bearer, tls
 from exporter.fetch.wire import Budget, Connection, Stale, TlsSocket
 from exporter.samples import Reason, SourceError
 
@@ -141,17 +141,7 @@ class HttpFetcher:
 
     def _secrets(self) -> dict[str, str]:
         """Return the headers that only the configured server may see."""
-        secrets: dict[str, str] = {}
-        if self._token_file is not None:
-            try:
-                token = self._token_file.read_text("utf-8").strip()
-            except (OSError, UnicodeError) as error:
-                reason = getattr(error, "strerror", None) or "not text"
-                raise SourceError("denied", f"token_file {self._token_file}: {reason}") from None
-            if re.fullmatch(r"[\x21-\x7e]+", token) is None:
-                raise SourceError("denied", f"token_file {self._token_file}: not a single token")
-            secrets["Authorization"] = f"Bearer {token}"
-        return secrets
+        return bearer(self._token_file)
 
     def _exchange(self, target: Target, budget: Budget, secrets: Mapping[str, str]) -> Answer:
         """Ask on the kept connection; where that was closed meanwhile, once more on a new one."""
@@ -174,15 +164,8 @@ class HttpFetcher:
         return Connection(target, self._context if target.scheme == "https" else None)
 
     def _context(self) -> ssl.SSLContext:
-        """Return the TLS settings; made for each connection, so that a new CA file counts."""
-        try:
-            context = ssl.create_default_context(cafile=self._ca_file)
-        except (ssl.SSLError, OSError) as error:
-            raise SourceError("denied", f"ca_file {self._ca_file}: {error.strerror}") from None
+        context = tls(self._ca_file, insecure=self._insecure)
         context.sslsocket_class = TlsSocket
-        if self._insecure:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
         return context
 
     def _ask(

@@ -2,8 +2,8 @@
 
 import {byId, keep, make, renew, shape, show} from "./dom.js";
 import {series, showLine, together} from "./history.js";
-import {dollars, figure, list, mean, names, number, record, scaled, share, span, stamp, total, word,
-  words} from "./words.js";
+import {SPACE, dollars, figure, list, mean, names, number, record, scaled, share, span, stamp,
+  total, word} from "./words.js";
 
 const MANY = 8;
 
@@ -77,7 +77,7 @@ function promiseTile(answer) {
   if (!promises.length) return null;
   const of = state => promises.filter(one => one.state === state).length;
   const violated = of("violated"), open = promises.length - of("met") - violated;
-  return {name: "Promises", href: "#promises", text: `${of("met")} of ${promises.length} met`,
+  return {name: "SLA", href: "#promises", text: `${of("met")} of ${promises.length} met`,
     grave: violated > 0, sub: [violated ? `${violated} violated` : "",
       open ? `${open} undetermined` : ""].filter(Boolean).join(", ")};
 }
@@ -122,6 +122,18 @@ function costTile(answer) {
     values: series("cost_dollars_per_hour"), write: dollars};
 }
 
+// ------------------------------------------------------------ the demo's story
+
+export function showStory(story) {
+  const title = word(story.title), left = number(story.seconds_left);
+  byId("story").hidden = !title;
+  const next = left === null ? "" : ` Next, in ${span(Math.round(left))}: ${word(story.next)}.`;
+  show(byId("story"), title
+    ? `Demo, chapter ${figure(number(story.number))} of ${figure(number(story.chapters))}: ${title}.`
+      + ` ${word(story.told)}${next}`
+    : "");
+}
+
 // ------------------------------------------------------------ what the cloud announces
 
 const ANNOUNCED = new Map([
@@ -164,8 +176,8 @@ export function showConditions(conditions) {
 
 function showCondition(li, one) {
   const about = list(one.about).map(String), since = number(one.held_seconds), wait = number(one.for_seconds);
-  const when = since === null ? "" : since >= (wait ?? 0) ? `holds for ${span(rough(since))}`
-    : `holds for ${span(rough(since))} of ${span(wait)}`;
+  const when = since === null ? "" : since >= (wait ?? 0) ? `holds for ${rough(since)}`
+    : `holds for ${rough(since)} of ${rough(wait)}`;
   const severity = word(one.severity);
   li.dataset.alert = word(one.alert);
   renew(li, [one.alert, severity, one.what, about, when], () => {
@@ -177,4 +189,6 @@ function showCondition(li, one) {
   });
 }
 
-function rough(seconds) { return seconds < 60 ? Math.round(seconds) : Math.round(seconds / 60) * 60; }
+function rough(seconds) {
+  return seconds < 60 ? `${Math.round(seconds)}${SPACE}s` : span(Math.floor(seconds / 60) * 60);
+}

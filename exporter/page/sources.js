@@ -124,6 +124,7 @@ function showSource(cells, source, now) {
 }
 
 function showCounts(cell, rows) {
+  cell.classList.toggle("none", !rows.length);
   renew(cell, rows, () => rows.length ? rows.map(row => make("span", "", row)) : ["0"]);
 }
 

@@ -77,7 +77,7 @@ function dial(ratio) {
 function limit(diagnosis) {
   const bottleneck = word(diagnosis.bottleneck), p = make("p", "limit");
   if (!bottleneck) return p;
-  p.append(make("strong", "", words(bottleneck)));
+  p.append(make("span", "sub", "Limited by"), make("strong", "", words(bottleneck)));
   p.append(diagnosis.confirmed === true ? ", borne out by what is measured"
     : diagnosis.confirmed === false ? ", not borne out by what is measured" : "");
   return p;

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import socket
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
 from exporter import catalogue as c
-from exporter.config import Settings
-from exporter.config.cluster import KubernetesSettings
+from exporter.claims import ResourceSlices
+from exporter.config import ConfigError, Settings
+from exporter.config.cluster import ClaimsSettings, KubernetesSettings
 from exporter.derive.allocation import Gpus, Wanted
+from exporter.fetch import HttpFetcher
+from exporter.formats.podresources import Claimed
 from exporter.kubelet import Kubelet, PodResources
 from exporter.nvml.inventory import device_files
-from exporter.plans.estate import Estate, Plan
+from exporter.plans.estate import Estate, Plan, remembering
 from exporter.plans.gpus import reads_gpus
 from exporter.plans.jobs import jobs_plans, slurm_plans
 from exporter.runner import Schedule
 from exporter.sources.kubernetes import NAME, KubernetesSource
+
+Claims = Callable[[Collection[Claimed]], Mapping[Claimed, str]]
+
 
 _BEAT = 2.0
 """Seconds after which a GPU or an instance that has appeared is told with its owner."""
@@ -38,9 +46,12 @@ def _kubernetes_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
         return
     yield Plan(
         NAME, c.ALLOCATION,
-        # What is left of the deadline is for what is done with the answers.
-        Schedule(min(told.interval, _BEAT), told.deadline + 1.0, told.max_series),
-        f"{root} {told!r}", lambda: kubernetes_source(settings, estate),
+        # What is left of the deadline is for claims, and for what is done with the answers.
+        Schedule(
+            min(told.interval, _BEAT), told.deadline + told.claims.timeout + 1.0, told.max_series
+        ),
+        f"{root} {told.model_copy(update={'labels_on_gpu_series': False})!r}",
+        lambda: kubernetes_source(settings, estate),
     )  # fmt: skip
 
 
@@ -53,11 +64,50 @@ def kubernetes_source(
     def gpus() -> Gpus:
         return Gpus(estate.board.view(clock.monotonic()), lambda: device_files(root))
 
+    kept = remembering(settings, estate)
+    kept.pop("keep_every", None)
     return KubernetesSource(
         kubelet or PodResources(_directories(told, root), told.deadline, clock),
         gpus, clock, Wanted(told.resources, told.indexed_resources),
-        every=told.interval, keep=told.keep,
+        every=told.interval, keep=told.keep, claims=_claims(told.claims, estate),
+        finished=estate.pods.finished, **kept,
     )  # fmt: skip
+
+
+def _claims(told: ClaimsSettings, estate: Estate) -> Claims:
+    """Return who is asked which GPUs claimed devices are: the API server, or nobody."""
+    host = os.environ.get("KUBERNETES_SERVICE_HOST", "")
+    token = None if told.token_file is None else Path(told.token_file)
+    url = told.api_url or _api_url(host)
+    asked = told.enabled
+    if asked == "auto":
+        asked = bool(url) and token is not None and token.is_file()
+    if not asked:
+        return lambda _: {}
+    if not url:
+        raise ConfigError(
+            "sources.kubernetes.claims.api_url is needed outside of a pod:"
+            " KUBERNETES_SERVICE_HOST is not set"
+        )
+    secure = url.startswith("https:")
+    ca = Path(told.ca_file) if told.ca_file is not None and secure else None
+
+    def fetch(path: str) -> HttpFetcher:
+        return HttpFetcher(
+            url.rstrip("/") + path, timeout=told.timeout, clock=estate.clock,
+            token_file=token, ca_file=ca, follow_redirects="none",
+        )  # fmt: skip
+
+    node = told.node or os.environ.get("NODE_NAME") or socket.gethostname()
+    return ResourceSlices(fetch, node, estate.clock)
+
+
+def _api_url(host: str) -> str:
+    """Return where a pod finds the API server; nothing outside of a pod."""
+    if not host:
+        return ""
+    port = os.environ.get("KUBERNETES_SERVICE_PORT", "443")
+    return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
 
 
 def _directories(told: KubernetesSettings, root: Path) -> tuple[Path, ...]:

@@ -20,6 +20,7 @@ from exporter.config import (
     Settings,
 )
 from exporter.config.money import CostSettings
+from exporter.config.serving import PodsSettings
 from exporter.config.training import DirectorySettings
 from exporter.formats import pushes
 from exporter.isolate import Remembers
@@ -50,6 +51,7 @@ _PRICED = CostSettings.model_validate(
             ],
         },
         "energy": {"dollars_per_kwh": 0.08, "grams_per_kwh": 380.0, "pue": 1.25},
+        "quotas": {"research": 64, "serving": 8},
     }
 )
 """What the made-up node costs: a contract, dearer by day, and electricity. No real price."""
@@ -251,7 +253,11 @@ def demo_plans(
                 raise ConfigError(f"sources.inference.servers: the demo has a {min(taken)!r} too")
             inference = inference.model_copy(
                 # Whatever real server runs on this machine is not the made-up node's.
-                update={"servers": (*inference.servers, *servers), "local": False}
+                update={
+                    "servers": (*inference.servers, *servers),
+                    "local": False,
+                    "kubernetes": PodsSettings(enabled=False),
+                }
             )
             log = LogSettings(path=TRAINING_LOG, run=demo.run, framework="megatron")
             logs = settings.sources.logs.model_copy(update={"files": (log,)})

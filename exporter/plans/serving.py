@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
 from exporter import catalogue as c
@@ -27,6 +28,7 @@ from exporter.discovery import (
     LocalFinder,
     Machine,
     Page,
+    PodFinder,
     Register,
     Static,
     Target,
@@ -40,6 +42,7 @@ from exporter.fetch import HttpFetcher
 from exporter.formats.exposition import Limits
 from exporter.plans.estate import AFTER_READING, Estate, Mappings, Plan, remembering
 from exporter.plans.gpus import reads_gpus
+from exporter.plans.pods import pods_plans, wants_pods
 from exporter.reference.models import ModelShape
 from exporter.reference.models import load as load_models
 from exporter.reference.models import read_file as read_model
@@ -58,6 +61,19 @@ _PROBE_TIMEOUT = 1.0
 """Seconds within which a server that is only suspected has to answer."""
 
 
+class _Server(NamedTuple):
+    """A server that is to be read.
+
+    `identity` tells one process from the next, `kind` is its engine by its command line, `pod` its
+    namespace and name.
+    """
+
+    server: ServerSettings
+    identity: str = ""
+    kind: str = ""
+    pod: tuple[str, str] | None = None
+
+
 def inference_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
     """Yield the readers of servers, configured and discovered, and what goes with them."""
     inference = settings.sources.inference
@@ -66,14 +82,18 @@ def inference_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
     # What is known of engines is a long text, and each server's plan has it in its fingerprint.
     mappings = hashlib.sha256(repr(engines).encode()).hexdigest()
     servers = list(_servers(inference, estate.found, engines))
-    for server, identity, kind in servers:
+    for server, identity, kind, _ in servers:
         one = _server_plan(inference, server, engines, estate.clock)
         yield replace(one, fingerprint=f"{one.fingerprint} {identity} {mappings}")
         # A process that restarts is asked on, as long as it is one of the same engine.
         yield from _probe_plans(settings, server, _Look(server, kind, kind or identity, estate))
+    yield from pods_plans(inference.kubernetes, estate)
     yield _discovery_plan(settings, estate, engines, mappings)
     machine = Machine(Path(settings.root))
-    placed = tuple(Placed(one.name, _local_port(one), one.gpus) for one, *_ in servers)
+    placed = tuple(
+        Placed(one.server.name, _local_port(one.server), one.server.gpus, one.pod)
+        for one in servers
+    )
     if placed and reads_gpus(settings, estate):
         schedule = Schedule(inference.discovery_interval, 2.0, inference.max_series)
         yield Plan(
@@ -115,19 +135,22 @@ def _expect_each_page_once(inference: InferenceSettings) -> None:
 
 def _servers(
     inference: InferenceSettings, found: Register, engines: tuple[Engine, ...]
-) -> Iterator[tuple[ServerSettings, str, str]]:
-    """Yield all servers that are to be read, what tells one process from the next, and its kind."""
-    yield from ((server, "", "") for server in inference.servers if server.enabled)
+) -> Iterator[_Server]:
+    """Yield all servers that are to be read."""
+    yield from (_Server(server) for server in inference.servers if server.enabled)
     # What was found before a reload may be more than what is looked for now.
     origins = {origin for origin, wanted in _origins(inference).items() if wanted}
     names = {engine.name for engine in engines} | {"auto"}
     targets = [one for one in found.targets if one.origin in origins and one.engine in names]
     for target in choose(_statics(inference), targets, inference.max_servers).taken:
-        yield _settings_of(target), target.identity, target.kind
+        yield _Server(_settings_of(target), target.identity, target.kind, target.pod)
 
 
 def _origins(inference: InferenceSettings) -> dict[str, bool]:
-    return {"file": bool(inference.files), "local": inference.local is not False}
+    return {
+        "file": bool(inference.files), "local": inference.local is not False,
+        "kubernetes": wants_pods(inference.kubernetes),
+    }  # fmt: skip
 
 
 def expects_servers(inference: InferenceSettings) -> bool:
@@ -178,23 +201,35 @@ def _discovery_plan(
         limits, settings.listen, settings.root, mappings,
     )  # fmt: skip
 
+    listens = address(settings.listen)[1]
+    prober = Prober(
+        engines, clock, timeout=min(_PROBE_TIMEOUT, inference.timeout),
+        max_bytes=inference.max_body, limits=limits,
+        allow_destructive_read=inference.allow_destructive_read,
+    )  # fmt: skip
+
     def finders() -> Iterator[Finder]:
         if inference.files:
             yield FileFinder(inference.files, [engine.name for engine in engines])
         if inference.local is not False:
             yield LocalFinder(
                 Machine(Path(settings.root)),
-                Prober(
-                    engines, clock, timeout=min(_PROBE_TIMEOUT, inference.timeout),
-                    max_bytes=inference.max_body, limits=limits,
-                    allow_destructive_read=inference.allow_destructive_read,
-                ),
+                prober,
                 clock,
                 ports=inference.ports,
                 anyone=inference.local is True,
-                excluded=(address(settings.listen)[1],),
+                excluded=(listens,),
                 allow_destructive_read=inference.allow_destructive_read,
-                verdicts=estate.found.verdicts(basis),
+                verdicts=estate.found.verdicts("local", basis),
+            )  # fmt: skip
+        if wants_pods(inference.kubernetes):
+            yield PodFinder(
+                lambda: estate.pods.pods, prober, clock,
+                engines=[engine.name for engine in engines],
+                namespaces=inference.kubernetes.namespaces,
+                is_own=lambda host, port: port == listens and is_ours(host),
+                allow_destructive_read=inference.allow_destructive_read,
+                verdicts=estate.found.verdicts("kubernetes", basis),
             )  # fmt: skip
 
     return Plan(
@@ -202,7 +237,8 @@ def _discovery_plan(
         # A look asks a few servers, of which each may keep it waiting.
         Schedule(inference.discovery_interval, 10.0),
         f"{basis} {inference.files} {inference.discovery_interval} {inference.max_servers}"
-        f" {inference.servers}",
+        f" {inference.servers} {_origins(inference)}"
+        f" {inference.kubernetes.namespaces}",
         lambda: DiscoverySource(
             tuple(finders()), _statics(inference), estate.found, is_ours=is_ours,
             read=sum(server.enabled for server in inference.servers), limit=inference.max_servers,

@@ -11,16 +11,19 @@ read. A kubelet that does not answer costs labels only: its last answer holds fo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping, Sequence
+from typing import Any, NamedTuple
 
 from exporter import catalogue as c
 from exporter.clock import Clock
 from exporter.derive.allocation import Gpus, Pods, Wanted, allocated
+from exporter.formats.podresources import Claimed
 from exporter.kubelet import Answer, Kubelet
-from exporter.samples import Fault, Malformed, Sample, SourceError
+from exporter.samples import Fault, Malformed, Remembered, Sample, SourceError
 
 NAME = "kubernetes"
+
+_DAMAGED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 _AGAIN = 2.0
 """Seconds between two askings, at least, whatever appears."""
@@ -39,11 +42,16 @@ class _Told(NamedTuple):
     answer: Answer
     gpus: Gpus
     finished: frozenset[tuple[str, str]]
-    samples: Sequence[Sample]
+    named: Mapping[Claimed, str]
+    items: Sequence[Sample | Fault]
 
 
 class KubernetesSource:
-    """Asks a kubelet. `gpus` returns those on the board, `finished` pods known to be over."""
+    """Asks a kubelet. `gpus` returns those on the board, `finished` pods known to be over.
+
+    `claims` returns the UUIDs of claimed devices, those of some that are asked about among them.
+    Which pods came when stands in `memories`; `recall` brings what a former daemon has left there.
+    """
 
     name = NAME
     group = c.ALLOCATION
@@ -58,6 +66,9 @@ class KubernetesSource:
         every: float,
         keep: float,
         finished: Callable[[], Collection[tuple[str, str]]] = tuple,
+        claims: Callable[[Collection[Claimed]], Mapping[Claimed, str]] = lambda _: {},
+        memories: MutableMapping[str, Any] | None = None,
+        recall: Callable[[], None] = lambda: None,
     ) -> None:
         self._kubelet = kubelet
         self._gpus = gpus
@@ -66,6 +77,11 @@ class KubernetesSource:
         self._every = every
         self._keep = keep
         self._finished = finished
+        self._claims = claims
+        self._named: Mapping[Claimed, str] = {}
+        self._unnamed: Exception | None = None
+        self._memories = {} if memories is None else memories
+        self._recall = recall
         self._pods = Pods()
         self._known: frozenset[str] = frozenset()
         self._asked: float | None = None
@@ -79,6 +95,8 @@ class KubernetesSource:
         Raises what the kubelet's door raises, once the last answer is too old.
         """
         gpus = self._gpus()
+        if self._asked is None and (fault := self._take_over()) is not None:
+            yield fault
         if self._is_due(gpus):
             self._ask(gpus)
         heard, age = self._heard, self._age()
@@ -91,9 +109,11 @@ class KubernetesSource:
         yield c.GPU_ALLOCATION_AGE_SECONDS(age)
         if heard.answer.problem is not None:
             yield Fault.of("allocatable", heard.answer.problem)
+        if self._unnamed is not None:
+            yield Fault.of("claims", self._unnamed)
         yield from self._rows(heard.answer, gpus)
 
-    def _rows(self, answer: Answer, gpus: Gpus) -> Sequence[Sample]:
+    def _rows(self, answer: Answer, gpus: Gpus) -> Sequence[Sample | Fault]:
         """Return who has what; worked out anew only if something about it is new."""
         finished, told = frozenset(self._finished()), self._told
         if not gpus.known:
@@ -102,15 +122,17 @@ class KubernetesSource:
             told is not None
             and told.answer[:2] == answer[:2]
             and told.finished == finished
+            and told.named == self._named
             and told.gpus.same(gpus)
         ):
-            return told.samples
+            return told.items
         found = allocated(
             answer.containers, answer.allocatable, gpus, self._wanted,
-            pods=self._pods, finished=finished,
+            pods=self._pods, finished=finished, named=self._named,
         )  # fmt: skip
-        self._told = _Told(answer, gpus, finished, tuple(found.samples(gpus)))
-        return self._told.samples
+        items: list[Sample | Fault] = [*found.samples(gpus), *found.faults()]
+        self._told = _Told(answer, gpus, finished, self._named, items)
+        return items
 
     def _is_due(self, gpus: Gpus) -> bool:
         if self._asked is None:
@@ -128,6 +150,35 @@ class KubernetesSource:
             return
         self._heard, self._problem = _Heard(answer, self._clock.monotonic()), None
         self._pods.look((one.namespace, one.pod) for one in answer.containers)
+        self._memories[self.name] = Remembered(self._pods.memory(), self._clock.monotonic())
+        self._name(answer)
+
+    def _name(self, answer: Answer) -> None:
+        """Find out which GPUs the claimed devices are."""
+        claimed = {
+            one
+            for container in answer.containers
+            for one in container.claimed
+            if self._wanted.takes(one.driver)
+        }
+        self._unnamed = None
+        if claimed:
+            try:
+                self._named = self._claims(claimed)
+            except (OSError, SourceError, Malformed) as error:
+                self._unnamed = error
+
+    def _take_over(self) -> Fault | None:
+        """Learn from a predecessor which pods came when; return what hindered it."""
+        try:
+            self._recall()
+            former = self._memories.get(self.name)
+            if isinstance(former, Remembered):
+                self._pods.restore(former.plain)
+        except (OSError, SourceError, *_DAMAGED) as error:
+            self._pods = Pods()
+            return Fault("memory", "malformed", f"not taken over: {type(error).__name__}: {error}")
+        return None
 
     def _age(self) -> float:
         return 0.0 if self._heard is None else self._clock.monotonic() - self._heard.taken

@@ -43,6 +43,7 @@ class BoardLab:
     """A running Prometheus, the timetable that it has seen, and the boards."""
 
     def __init__(self, url: str) -> None:
+        self.url = url
         self.prometheus = Prometheus(url)
         self.began = time.time()
         self.ends: dict[str, float] = {}
@@ -75,13 +76,13 @@ class BoardLab:
         sent = target.sent(self.choices(board), self.span())
         return [one for end in self.ends.values() for one in self.prometheus.at(sent, end)]
 
-    def shown(self, board: str, panel: str, phase: str, ref: str = "A", **labels: str) -> float:
+    def shown(self, board: str, panel: str, when: str, ref: str = "A", /, **labels: str) -> float:
         """Return what a panel showed in the last half minute of a phase, on average.
 
         That is the sum of the series with the labels; not a number where it showed nothing.
         """
         target = next(one for one in self.targets(board) if one.panel == panel and one.ref == ref)
-        end = self.ends[phase]
+        end = self.ends[when]
         span = self.span()._replace(start=end - LAST, end=end)
         sent = target.sent(self.choices(board), self.span())
         moments: dict[float, float] = {}
@@ -92,14 +93,18 @@ class BoardLab:
         return math.fsum(moments.values()) / len(moments) if moments else math.nan
 
 
-def write_files(folder: Path, daemon: int, own: int) -> None:
+def write_files(folder: Path, daemon: int, own: int, every: int) -> None:
     """Write the configuration of Prometheus, and the rules."""
     for topic in TOPICS:
         text = (ALERTS / f"{topic}.yaml").read_text("utf-8")
         (folder / f"{topic}.rules.yaml").write_text(faster_rules(text), "utf-8")
     node = {"targets": [f"127.0.0.1:{daemon}"], "labels": {"instance": "node-1"}}
     prometheus = {
-        "global": {"scrape_interval": "2s", "scrape_timeout": "2s", "evaluation_interval": "2s"},
+        "global": {
+            "scrape_interval": f"{every}s",
+            "scrape_timeout": f"{every}s",
+            "evaluation_interval": "2s",
+        },
         "rule_files": ["*.rules.yaml"],
         "scrape_configs": [
             {"job_name": "flopwatch", "static_configs": [node]},
@@ -114,13 +119,20 @@ def write_files(folder: Path, daemon: int, own: int) -> None:
 
 @contextmanager
 def running_lab(
-    program: str, folder: Path, timetable: tuple[Phase, ...], scenario: str = "default"
+    program: str,
+    folder: Path,
+    timetable: tuple[Phase, ...],
+    scenario: str = "default",
+    every: int = 2,
 ) -> Iterator[BoardLab]:
-    """Run node and Prometheus through the timetable; both are there until the end."""
+    """Run node and Prometheus through the timetable; both are there until the end.
+
+    Prometheus scrapes `every` so many seconds: rules that run fast need it often.
+    """
     port = free_port()
     (folder / "flopwatch.yaml").write_text("", "utf-8")
     node = Node(folder / "flopwatch.yaml", scenario)
-    write_files(folder, node.port, port)
+    write_files(folder, node.port, port, every)
     command = [
         program, f"--config.file={folder / 'prometheus.yml'}", "--log.level=error",
         f"--storage.tsdb.path={folder / 'data'}", f"--web.listen-address=127.0.0.1:{port}",

@@ -20,16 +20,73 @@ Tool = Callable[[str], str]
 
 TIMETABLE = (
     Phase("calm", 65, {}),
-    # The cable of rail 3 is bad: it goes down by itself after a minute and a quarter.
+    # Rail 3 has a bad cable in this scenario: it goes down by itself after a minute and a quarter,
+    # for as long.
     Phase("serving", 105, {"load": 1.8, "agents": 0.6, "notice": 0.0, "fate": "stop",
                            "paused": 0.2, "pausing": 0.05}),
-    Phase("mended", 85, {}),
-    Phase("training", 95, {"hot": 3, "data": 0.15, "lost": 0}),
+    Phase("mended", 45, {}),
+    Phase("training", 100, {"hot": 1, "data": 0.15, "lost": 6}),
+    Phase("cut", 95, {"cut": 2}),
 )  # fmt: skip
 NAMES = [file.stem for file in sorted(BOARDS.glob("*.json"))]
 
-EXCEPTIONS: dict[tuple[str, str], str] = {}
-"""Queries that bring nothing, or nothing but zeros, by board and panel (and query); why."""
+_ABSENT = {
+    "no such fault is injected": {
+        "flopwatch-cost": ("Announcements B", "Announcements C"),
+        "flopwatch-fabric": (
+            "NVLinks down A", "NVLink errors A", "Acknowledgements that did not come A",
+            "Errors by lane A", "Faults of modules A", "Links that went down B",
+            "Marked and lost B", "Marked and lost C", "PCIe behind the ports A",
+            "PCIe links below what they could be A",
+        ),
+        "flopwatch-inference-sla": ("Servers H",),
+        "flopwatch-node": ("NVLink errors A",),
+        "flopwatch-training": ("Steps that were wasted A", "What withholds MFU A"),
+    },
+    "nothing fails in the daemon": {
+        "flopwatch-exporter": ("Sources that fail A", "Samples left out A"),
+        "flopwatch-fleet": ("Nodes I",),
+    },
+    "the fake driver is in this process, and takes no time": {
+        "flopwatch-exporter": ("Memory B", "Processor time B", "Processor time C"),
+    },
+    "no run is interrupted and goes on": {
+        "flopwatch-cost": ("Cost of interruptions A", "Runs F"),
+        "flopwatch-training": ("Interruptions A",),
+    },
+    "thresholds of which burn rates are told are bounds of the buckets": {
+        "flopwatch-inference-sla": ("Burn rates over an hour B",),
+    },
+    "each GPU belongs to a pod": {"flopwatch-cost": ("Cost of an hour by state C",)},
+    "a first daemon has no gap before it": {"flopwatch-cost": ("Nodes D",)},
+    "the job is neither a pipeline nor hides its communication, and has no baseline": {
+        "flopwatch-training": ("Efficiency C", "Efficiency D", "Efficiency E", "Efficiency I"),
+    },
+    "Megatron prints no MFU": {"flopwatch-training": ("MFU by convention C",)},
+    "the job leaves no profile": {
+        "flopwatch-training": (
+            "Kernels that take most A", "Time by class of kernels A", "What the GPUs did A",
+        ),
+    },
+}  # fmt: skip
+EXCEPTIONS = {
+    (board, query): reason
+    for reason, boards in _ABSENT.items()
+    for board, queries in boards.items()
+    for query in queries
+}
+"""Queries that bring nothing, or nothing but zeros, by board and panel with the letter; why."""
+
+BY_CHANCE = {
+    # A read is under way when Prometheus comes, or none is.
+    ("flopwatch-exporter", "Reads that hang A"),
+    # Activity is not known until the first reading, which may come before Prometheus does.
+    ("flopwatch-cost", "Cost of an hour by state D"),
+    # The job has to have told of its tokens twice, five minutes apart.
+    ("flopwatch-cost", "Runs C"),
+    ("flopwatch-fleet", "Training cost per million tokens A"),
+}
+"""Queries of which no run of the lab can say what they bring."""
 
 
 @pytest.fixture(scope="module")
@@ -62,10 +119,11 @@ def odd(lab: BoardLab, board: str) -> dict[tuple[str, str], str]:
 @pytest.mark.parametrize("board", NAMES)
 def test_each_query_brings_something(lab: BoardLab, board: str) -> None:
     """No error, no empty answer, no constant zero, but for exceptions that are still needed."""
-    found = odd(lab, board)
+    found = {key: wrong for key, wrong in odd(lab, board).items() if key not in BY_CHANCE}
 
     expected = {key for key in EXCEPTIONS if key[0] == board}
-    assert sorted(f"{key[1]}: {found[key]}" for key in found.keys() - expected) == []
+    news = sorted(f"{query}: {found[(name, query)]}" for name, query in found.keys() - expected)
+    assert not news, "\n".join(news)
     assert expected - found.keys() == set(), "no exception any more"
 
 
@@ -102,7 +160,7 @@ def _appears(before: float, after: float) -> bool:
 STORIES = [
     Story("kv-cache-full", "flopwatch-inference-sla", "KV cache", "calm", "serving",
           lambda a, b: a < 0.8 and b > 0.95, {"server": "llama-70b"}),
-    Story("kv-cache-free-again", "flopwatch-inference-sla", "KV cache", "serving", "mended",
+    Story("kv-cache-free-again", "flopwatch-inference-sla", "KV cache", "serving", "training",
           lambda a, b: a > 0.95 and b < 0.8, {"server": "llama-70b"}),
     Story("requests-wait", "flopwatch-inference-sla", "Requests", "calm", "serving",
           lambda a, b: b > a + 10, ref="B"),
@@ -119,14 +177,26 @@ STORIES = [
           lambda a, b: a < 0.02 and b > 0.1, {"device": "ens8f0"}),
     Story("pauses-others", "flopwatch-fabric", "Tells others to stop", "calm", "serving",
           _appears, {"device": "ens8f0"}),
-    Story("cable-breaks", "flopwatch-fabric", "Ports that are up", "calm", "serving",
+    Story("training-stands-still", "flopwatch-training", "Does it go on", "calm", "cut",
+          lambda a, b: a == 0 and b > 0),
+    Story("cable-breaks", "flopwatch-fabric", "Ports that are up", "training", "cut",
           lambda a, b: b == a - 1),
-    Story("cable-breaks-unexpectedly", "flopwatch-fabric", "Ports down that should be up", "calm",
-          "serving", lambda a, b: (a, b) == (0, 1)),
-    Story("cable-holds-again", "flopwatch-fabric", "Ports down that should be up", "serving",
-          "mended", lambda a, b: (a, b) == (1, 0)),
-    Story("others-wait-for-rank-3", "flopwatch-fabric", "Waiting for other ranks", "mended",
+    Story("cable-breaks-unexpectedly", "flopwatch-fabric", "Ports down that should be up",
+          "training", "cut", lambda a, b: (a, b) == (0, 1)),
+    Story("others-wait-for-rank-1", "flopwatch-fabric", "Waiting for other ranks", "calm",
           "training", lambda a, b: b > a + 0.05, {"rank": "0"}),
+    Story("mfu-falls", "flopwatch-training", "MFU", "calm", "training",
+          lambda a, b: b < 0.8 * a),
+    Story("rank-1-is-late", "flopwatch-training", "Stragglers", "calm", "training",
+          lambda a, b: b > a + 0.1, {"rank": "1"}),
+    Story("data-stalls", "flopwatch-training", "Parts of a step", "calm", "training",
+          _grows(3), {"phase": "data"}),
+    Story("gpu-5-lowers-its-clock", "flopwatch-node", "SM clock", "calm", "training",
+          lambda a, b: b < 0.8 * a, {"gpu": "5"}),
+    Story("gpu-5-gets-hot", "flopwatch-node", "Core temperature", "calm", "training",
+          lambda a, b: b > a + 10, {"gpu": "5"}),
+    Story("gpu-6-is-lost", "flopwatch-node", "GPUs that answer", "calm", "training",
+          lambda a, b: b < a),
 ]  # fmt: skip
 
 

@@ -52,6 +52,7 @@ class Engine:
         page: Path = VLLM,
         port: int = 0,
         model: str = "m1",
+        host: str = "127.0.0.1",
     ) -> None:
         folder.mkdir(exist_ok=True)
         self.port = port or free_port()
@@ -61,7 +62,8 @@ class Engine:
         shutil.copy(HERE / "fake_engine.py", script)
         self.process = subprocess.Popen(
             [
-                sys.executable, str(script), "serve", model, "--port", str(self.port),
+                sys.executable, str(script), "serve", model,
+                "--port", str(self.port), "--host", host,
                 "--page", str(page), "--state", str(self.state), "--log", str(self._log),
             ]
         )  # fmt: skip

@@ -179,7 +179,8 @@ def test_the_register_tells_changes_only() -> None:
 def test_what_was_learnt_counts_as_long_as_it_would_be_learnt_again() -> None:
     """A reload keeps it; other engine mappings do not."""
     register = Register()
-    register.verdicts("basis")["x"] = 1
-    assert register.verdicts("basis") == {"x": 1}
-    assert register.verdicts("another") == {}
-    assert register.verdicts("basis") == {}
+    register.verdicts("local", "basis")["x"] = 1
+    assert register.verdicts("kubernetes", "basis") == {}
+    assert register.verdicts("local", "basis") == {"x": 1}
+    assert register.verdicts("local", "another") == {}
+    assert register.verdicts("local", "basis") == {}

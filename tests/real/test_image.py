@@ -8,6 +8,7 @@ was made is removed at the end.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -18,11 +19,13 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+
+from tests.deploy.manifests import LEVELS, Manifest, one, pod, render
 
 pytestmark = pytest.mark.real
 
@@ -133,18 +136,19 @@ LIMITS = ["--ulimit", "nofile=20000:20000", "--ulimit", "nproc=1000:1000", "--ne
 """What this needs to run where the host's own limits are low."""
 HARDENED = [
     "--read-only", "--read-only-tmpfs=false", "--cap-drop", "ALL",
-    "--security-opt", "no-new-privileges", "--no-healthcheck",
+    "--security-opt", "no-new-privileges",
 ]  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def container(workshop: Workshop, image: str) -> Iterator[Container]:
+@contextlib.contextmanager
+def daemon(workshop: Workshop, words: list[str]) -> Iterator[Container]:
+    """A daemon in a container, on loopback; `words` are options, the image, and its arguments."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    name = "flopwatch-test"
+    name = f"flopwatch-{port}"
     process = subprocess.Popen(
-        [*workshop.podman(), "run", "--rm", "--name", name, *LIMITS, *HARDENED, image,
-         "run", "--listen", f"127.0.0.1:{port}"]
+        [*workshop.podman(), "run", "--rm", "--name", name, "--no-healthcheck", *LIMITS, *words,
+         "--listen", f"127.0.0.1:{port}"]
     )  # fmt: skip
     try:
         end = time.monotonic() + 60
@@ -159,6 +163,17 @@ def container(workshop: Workshop, image: str) -> Iterator[Container]:
         process.wait(30)
 
 
+@pytest.fixture(scope="module")
+def container(workshop: Workshop, image: str) -> Iterator[Container]:
+    with daemon(workshop, [*HARDENED, image, "run"]) as running:
+        yield running
+
+
+def mounts_of(pid: int) -> list[str]:
+    """Return what is mounted in a process's namespace, a line each."""
+    return Path(f"/proc/{pid}/mountinfo").read_text("ascii").splitlines()
+
+
 def page(port: int, path: str) -> str:
     """Return a page of the daemon; nothing while there is none."""
     try:
@@ -166,6 +181,112 @@ def page(port: int, path: str) -> str:
             return str(answer.read().decode())
     except OSError:
         return ""
+
+
+def as_podman_runs(spec: dict[str, Any], host: Path) -> list[str]:
+    """Return podman's options for a pod of the manifests; the host's paths lie below `host`.
+
+    `/sys` and devices are the machine's own.
+    """
+    (container,) = spec["containers"]
+    context = spec["securityContext"] | container["securityContext"]
+    words = ["--user", f"{context['runAsUser']}:{context['runAsGroup']}"]
+    if context.get("privileged", False):
+        words.append("--privileged")  # which is all capabilities, whatever else is said of them
+    else:
+        words += [f"--cap-drop={name}" for name in context["capabilities"]["drop"]]
+        words += [f"--cap-add={name}" for name in context["capabilities"].get("add", [])]
+    if context["readOnlyRootFilesystem"]:
+        words += ["--read-only", "--read-only-tmpfs=false"]
+    if not context["allowPrivilegeEscalation"]:
+        words += ["--security-opt", "no-new-privileges"]
+    words += ["--pid", "host"] * spec.get("hostPID", False)
+    words += [f"--env={env['name']}={env['value']}" for env in container["env"] if "value" in env]
+    volumes = {volume["name"]: volume for volume in spec["volumes"]}
+    for mount in container["volumeMounts"]:
+        path = volumes[mount["name"]].get("hostPath", {}).get("path", f"/pod/{mount['name']}")
+        place = path if path.startswith(("/sys", "/dev")) else f"{host}{path}"
+        words.append(
+            f"--volume={place}:{mount['mountPath']}:{'ro' if mount.get('readOnly') else 'rw'}"
+        )
+    return words
+
+
+def host_of(folder: Path, manifests: Sequence[Manifest]) -> Path:
+    """Return a folder with what the manifests mount: the ConfigMap, and root's own folders."""
+    modes = {"pod/state": 0o777, "pod/config": 0o755, "run/flopwatch": 0o755,
+             "var/lib/kubelet/pod-resources": 0o750}  # fmt: skip
+    for path, mode in modes.items():
+        (folder / path).mkdir(parents=True)
+        (folder / path).chmod(mode)
+    (folder / "pod/config/config.yaml").write_text(
+        one(manifests, "ConfigMap")["data"]["config.yaml"], "utf-8"
+    )
+    return folder
+
+
+def open_to(workshop: Workshop, options: list[str], socket_path: str) -> bool:
+    """Tell whether a container with such rights can connect to a socket."""
+    code = f"import socket; socket.socket(socket.AF_UNIX).connect({socket_path!r})"
+    done = subprocess.run(
+        [*workshop.podman(), "run", "--rm", "--no-healthcheck", *LIMITS, *options,
+         "--entrypoint", "python", IMAGE, "-c", code],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0 or "PermissionError" in done.stderr, done.stderr
+    return done.returncode == 0
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_level_runs(workshop: Workshop, image: str, tmp_path: Path, level: str) -> None:
+    """The daemon runs with the rights, files and configuration of a level, and no others."""
+    manifests = render(level)
+    host = host_of(tmp_path / "host", manifests)
+    (container,) = pod(manifests)["containers"]
+    with daemon(workshop, [*as_podman_runs(pod(manifests), host), image, *container["args"]]) as it:
+        text = page(it.port, "/metrics")
+        assert "host_cpu_seconds_total{" in text
+        assert "flopwatch_config_last_reload_successful 1" in text
+        assert ("nic_" in text) is (level in {"overlays/fabric", "overlays/deep"})
+        (root,) = [line.split() for line in mounts_of(it.pid) if line.split()[4] == "/"]
+        assert "ro" in root[5].split(",")
+    assert (host / "pod/state/state").is_dir()
+
+
+def test_only_root_may_ask_the_kubelet(workshop: Workshop, image: str, tmp_path: Path) -> None:
+    """User 0 without a capability gets to a socket in a folder of root's; 65532 does not."""
+    manifests = render("overlays/basic")
+    host = host_of(tmp_path / "host", manifests)
+    path = "/var/lib/kubelet/pod-resources/kubelet.sock"
+    with socket.socket(socket.AF_UNIX) as kubelet:
+        # The path of a socket may have 107 characters.
+        with contextlib.chdir(f"{host}/var/lib/kubelet/pod-resources"):
+            kubelet.bind("kubelet.sock")
+        Path(f"{host}{path}").chmod(0o755)
+        kubelet.listen()
+        options = as_podman_runs(pod(manifests), host)
+        assert open_to(workshop, options, path)
+        nobody = ["65532:65532" if word == "0:65532" else word for word in options]
+        assert nobody != options
+        assert not open_to(workshop, nobody, path)
+
+
+def test_a_job_with_the_group_may_push(workshop: Workshop, image: str, tmp_path: Path) -> None:
+    """The socket is open to pods with the daemon's group, by a read-only mount; else not."""
+    manifests = render("overlays/basic", "components/push-socket")
+    host = host_of(tmp_path / "host", manifests)
+    (container,) = pod(manifests)["containers"]
+    job = [
+        "--user",
+        "1000:1000",
+        "--cap-drop=ALL",
+        f"--volume={host}/run/flopwatch:/run/flopwatch:ro",
+    ]
+    with daemon(workshop, [*as_podman_runs(pod(manifests), host), image, *container["args"]]):
+        there = (host / "run/flopwatch/push.sock").stat()
+        assert (there.st_uid, there.st_gid, there.st_mode & 0o777) == (0, 65532, 0o660)
+        assert open_to(workshop, [*job, "--group-add", "65532"], "/run/flopwatch/push.sock")
+        assert not open_to(workshop, job, "/run/flopwatch/push.sock")
 
 
 def test_the_image_is_small(workshop: Workshop, base: str, image: str) -> None:
@@ -197,6 +318,16 @@ def test_the_page_is_served(container: Container) -> None:
     assert "host_cpu_seconds_total{" in text
 
 
+def test_what_is_no_python_came_along(workshop: Workshop, container: Container) -> None:
+    """The status page's files, and tables and mappings of engines, are in the wheel."""
+    assert "<html" in page(container.port, "/status")
+    inside = [*workshop.podman(), "exec", container.name]
+    assert "H100" in call(*inside, "flopwatch", "roofline")
+    call(
+        *inside, "python", "-c", "from exporter.engines import load_engines; assert load_engines()"
+    )
+
+
 def test_the_daemon_is_nobody(container: Container) -> None:
     """User and group 65532, no capability, no way to more, no file that can be written."""
     status = dict(
@@ -207,8 +338,7 @@ def test_the_daemon_is_nobody(container: Container) -> None:
     assert set(status["Uid"].split()) == set(status["Gid"].split()) == {"65532"}
     assert {status[name] for name in ("CapEff", "CapPrm", "CapBnd")} == {"0000000000000000"}
     assert status["NoNewPrivs"] == "1"
-    mounts = Path(f"/proc/{container.pid}/mountinfo").read_text("ascii").splitlines()
-    (root,) = [line.split() for line in mounts if line.split()[4] == "/"]
+    (root,) = [line.split() for line in mounts_of(container.pid) if line.split()[4] == "/"]
     assert "ro" in root[5].split(",")
 
 

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from exporter.attribution.owners import Owners
-from exporter.attribution.pods import Known, LogFolders, PodBoard, first_of
+from exporter.attribution.pods import LogFolders, PodBoard, first_of
 from exporter.attribution.users import Named, Users, as_number, nobody
 from exporter.discovery import Machine
+from exporter.formats.podlist import Container, Pod
 from exporter.sources.jobs import JobsSource
 from tests.job_node import CONTAINER, POD, Node, told
 
@@ -82,6 +83,21 @@ def test_a_shared_gpu_is_split_by_process(node: Node) -> None:
     assert seconds == pytest.approx({("one", ""): 2.0, ("two", ""): 1.2, ("", "840392"): 0.0})
 
 
+def test_clients_of_mps_are_on_the_gpu_that_the_driver_names(node: Node) -> None:
+    """dcgm-exporter 568: shown on a wrong GPU. The server of MPS is nobody's, its clients are."""
+    node.process(9, "v2-bare-service")
+    node.process(10, IN_POD)
+    node.process(11, "v2-crio-systemd-burstable")
+    node.logs("a", "one", POD)
+    node.logs("b", "two", "69349abe-d645-11ea-9c4c-08002709c05c")
+    for pid in (9, 10, 11):
+        node.uses(1, pid, command="nvidia-cuda-mps" if pid == 9 else "python3")
+    samples, _ = node.read(source(node))
+    assert told(samples, "gpu_allocation_processes", "gpu", "pod") == {
+        ("1", "one"): 1, ("1", "two"): 1, ("1", ""): 1
+    }  # fmt: skip
+
+
 def test_a_driver_that_tells_no_shares_gives_no_shares(node: Node) -> None:
     """MIG: the memory is split, and a time that nobody knows is not 0."""
     node.process(10, IN_POD)
@@ -140,7 +156,7 @@ def test_who_watches_pods_is_asked_first(node: Node) -> None:
     board = PodBoard()
     crio = "192f5a90b165665d969bb0137b8573f2214c8f75b728ecc58dbbc7fccd64af28"
     uids = (GONE, "e4e6004e827fdf45941cf777618f60ce")
-    board.publish([Known(uids, "kube-system", "dcgm-node1", {crio: "dcgm"})])
+    board.publish([Pod(uids, "kube-system", "dcgm-node1", containers=(Container("dcgm", crio),))])
     samples, _ = node.read(source(node, board=board))
     assert told(samples, INFO, "namespace", "pod", "container") == {
         ("kube-system", "dcgm-node1", "dcgm"): 1
@@ -152,7 +168,7 @@ def test_the_containers_name_is_taken_from_whoever_knows_it(node: Node) -> None:
     node.process(10, IN_POD)
     node.uses(0, 10)
     board = PodBoard()
-    board.publish([Known((POD,), "team", "train-0", {})])
+    board.publish([Pod((POD,), "team", "train-0", containers=(Container("main"),))])
     node.logs("team", "train-0", POD, main=CONTAINER)
     samples, _ = node.read(source(node, board=board))
     assert told(samples, INFO, "pod", "container") == {("train-0", "main"): 1}

@@ -5,24 +5,29 @@ Names of tests are what people saw with other exporters; the issues stand with t
 
 from __future__ import annotations
 
+import json
 import os
 import socket
+import subprocess
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
 from exporter import catalogue as c
 from exporter.clock import SystemClock
 from exporter.derive.allocation import Gpus, Wanted
+from exporter.formats.podresources import Claimed
 from exporter.kubelet import LARGEST, PodResources
 from exporter.samples import (
     EMPTY_SHAPE,
     Fault,
     Health,
     Malformed,
+    Remembered,
     Sample,
     SourceError,
     SourceView,
@@ -71,14 +76,23 @@ class Lab:
         self.finished: list[tuple[str, str]] = []
         self.wanted = WANTED
         self.deadline = 5.0
+        self.named: dict[Claimed, str] = {}
+        self.unnamed: Exception | None = None
+        self.memories: dict[str, Any] = {}
         self.source = self.made()
 
     def made(self) -> KubernetesSource:
         door = PodResources((self.kubelet.directory,), self.deadline, SystemClock())
         return KubernetesSource(
             door, lambda: Gpus(self.view, lambda: self.minors), self.clock, self.wanted,
-            every=10.0, keep=300.0, finished=lambda: self.finished,
+            every=10.0, keep=300.0, finished=lambda: self.finished, memories=self.memories,
+            claims=self.claims,
         )  # fmt: skip
+
+    def claims(self, wanted: Collection[Claimed]) -> dict[Claimed, str]:
+        if self.unnamed is not None:
+            raise self.unnamed
+        return {one: self.named[one] for one in wanted if one in self.named}
 
     def read(self, seconds: float = 10.0) -> list[Sample | Fault]:
         self.clock.advance(seconds)
@@ -233,6 +247,10 @@ def test_while_a_device_is_not_known_no_gpu_is_called_free(lab: Lab) -> None:
     items = lab.read()
     assert unresolved(items) == {"nvidia.com/gpu": 1}
     assert lab.pods(items) == []
+    (fault,) = (one for one in items if isinstance(one, Fault))
+    assert fault == Fault(
+        "nvidia.com/gpu", "unavailable", "'card-x' of ml/a: of no GPU that is known here"
+    )
 
 
 def test_a_gpu_that_a_virtual_machine_has_is_found_by_its_address(lab: Lab) -> None:
@@ -388,6 +406,42 @@ def test_of_two_pods_the_one_that_is_known_to_be_over_does_not_have_the_gpu(lab:
     assert lab.pods() == [Row("0", "a")]
 
 
+def test_a_pod_with_a_process_on_a_gpu_is_not_over(lab: Lab) -> None:
+    """Seen together for the first time; the processes say which of them runs."""
+    lab.kubelet.pods = [pod(name, {"nvidia.com/gpu": [GPU[0]]}) for name in ("a", "b")]
+    samples = [
+        c.GPU_UP(1, "0", GPU[0]),
+        c.GPU_ALLOCATION_PROCESSES(2, "0", GPU[0], "ml", "b", "main", "uid", ""),
+        c.GPU_ALLOCATION_PROCESSES(1, "0", GPU[0], "", "", "", "", ""),
+    ]
+    lab.view = View(
+        (SourceView("nvml", c.GPU, "up", Health(), batch=in_columns(samples, EMPTY_SHAPE)),), ()
+    )
+    assert lab.pods() == [Row("0", "b")]
+
+
+def test_the_next_daemon_knows_which_pod_came_later(lab: Lab) -> None:
+    lab.kubelet.pods = [pod("old", {"nvidia.com/gpu": [GPU[0]]})]
+    lab.read()
+    lab.kubelet.pods.append(pod("new", {"nvidia.com/gpu": [GPU[0]]}))
+    lab.read()
+    plain = json.loads(json.dumps(lab.memories["kubernetes"].plain))
+    lab.memories["kubernetes"] = Remembered(plain, 0.0)
+    lab.source = lab.made()
+    assert lab.pods() == [Row("0", "new")]
+
+
+@pytest.mark.parametrize("plain", [None, {}, {"round": "x", "pods": []}, {"round": 1, "pods": [1]}])
+def test_a_damaged_memory_costs_nothing_but_itself(lab: Lab, plain: object) -> None:
+    lab.memories["kubernetes"] = Remembered(plain, 0.0)
+    lab.kubelet.pods = [pod("a", {"nvidia.com/gpu": [GPU[0]]})]
+    items = lab.read()
+    assert lab.pods(items) == [Row("0", "a")]
+    (fault,) = (one for one in items if isinstance(one, Fault))
+    assert (fault.part, fault.reason) == ("memory", "malformed")
+    assert [one for one in lab.read() if isinstance(one, Fault)] == []
+
+
 def test_two_pods_at_once_for_one_gpu_are_told_as_such_and_neither_has_it(lab: Lab) -> None:
     """Seen together for the first time: nobody can say which is over. Never two rows."""
     lab.kubelet.allocatable = {"nvidia.com/gpu": GPU[:2]}
@@ -395,6 +449,8 @@ def test_two_pods_at_once_for_one_gpu_are_told_as_such_and_neither_has_it(lab: L
     items = lab.read()
     assert lab.pods(items) == [Row("1", "")]
     assert unresolved(items) == {"nvidia.com/gpu": 1}
+    (fault,) = (one for one in items if isinstance(one, Fault))
+    assert fault.detail == f"{GPU[0]}: ml/a, ml/b say that each has it alone"
     lab.kubelet.pods.pop(0)
     assert lab.pods() == [Row("0", "b"), Row("1", "")]
 
@@ -439,6 +495,31 @@ def test_of_a_claimed_instance_the_gpu_is_known_but_not_which_it_is(lab: Lab) ->
     assert shares(items) == {}
 
 
+def test_a_claimed_device_is_what_its_driver_published(lab: Lab) -> None:
+    """An instance too, which its name does not tell; and a name that is another driver's."""
+    lab.view = board(2, split=2)
+    lab.minors = {"0": GPU[0]}
+    names = ("gpu-0-mig-19-4-1", "accelerator-a")
+    lab.named = {Claimed("gpu.nvidia.com", "n", names[0]): MIG[1]}
+    lab.named[Claimed("gpu.nvidia.com", "n", names[1])] = GPU[1]
+    lab.kubelet.pods = [
+        pod(f"p{n}", claims=[("gpu.nvidia.com", "n", name)]) for n, name in enumerate(names)
+    ]
+    items = lab.read()
+    assert lab.pods(items) == [Row("0", "p0"), Row("1", "p1")]
+    assert shares(items) == {("0", "p0"): pytest.approx(1 / 7), ("1", "p1"): 1.0}
+
+
+def test_without_the_api_server_a_claimed_gpu_is_known_by_its_device_file(lab: Lab) -> None:
+    lab.minors = {"0": GPU[0]}
+    lab.unnamed = SourceError("denied", "no right")
+    lab.kubelet.pods = [pod("a", claims=[("gpu.nvidia.com", "n", "gpu-0")])]
+    items = lab.read()
+    assert lab.pods(items) == [Row("0", "a")]
+    (fault,) = (one for one in items if isinstance(one, Fault))
+    assert (fault.part, fault.reason) == ("claims", "denied")
+
+
 def test_a_claim_that_cannot_be_placed_is_told_and_not_guessed(lab: Lab) -> None:
     lab.kubelet.pods = [
         pod("a", claims=[("gpu.nvidia.com", "node-1", "gpu-0")]),
@@ -470,6 +551,12 @@ def test_an_answer_without_end_is_refused(lab: Lab) -> None:
     with pytest.raises(SourceError, match="RESOURCE_EXHAUSTED") as caught:
         lab.read()
     assert caught.value.reason == "unavailable"
+
+
+def test_the_request_is_to_a_host_that_a_server_in_go_takes(lab: Lab) -> None:
+    """gRPC puts the socket's path there, which the kubelet's HTTP/2 calls malformed."""
+    lab.read()
+    assert lab.kubelet.authority == "localhost"
 
 
 def test_a_restart_of_the_kubelet_costs_nothing(lab: Lab) -> None:
@@ -607,3 +694,50 @@ def test_the_directory_below_the_root_counts_before_the_one_that_is_mounted_as_i
         assert PodResources(directories, 5.0, SystemClock()).ask().problem is None
     with pytest.raises(FileNotFoundError, match="is it mounted"):
         PodResources((tmp_path / "none",), 5.0, SystemClock()).ask()
+
+
+def test_the_kubelet_is_not_asked_at_each_read_let_alone_at_each_scrape(lab: Lab) -> None:
+    """dcgm-exporter 551, 599: a list for each scrape, and ten cores for thirty instances."""
+    lab.view = board(1, split=7)
+    lab.kubelet.pods = [pod(f"p{n}", {"nvidia.com/mig-1g.10gb": [MIG[n]]}) for n in range(7)]
+    told = [lab.read(2.0) for _ in range(100)]
+    assert lab.kubelet.asked == 20
+    assert all(len(of(c.GPU_ALLOCATION_INFO, items)) == 7 for items in told)
+
+
+def test_pods_that_come_and_go_are_forgotten(lab: Lab) -> None:
+    """dcgm-exporter 536: memory grew with pods of the past."""
+    for n in range(50):
+        lab.kubelet.pods = [pod(f"job-{n}", {"nvidia.com/gpu": [GPU[0]]})]
+        assert lab.pods() == [Row("0", f"job-{n}")]
+    assert len(lab.source._pods.memory()["pods"]) == 1
+    assert len(lab.memories["kubernetes"].plain["pods"]) == 1
+
+
+def test_grpc_is_not_loaded_by_those_who_do_not_ask() -> None:
+    code = "import sys, exporter.app, exporter.plans.cluster; sys.exit('grpc' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_hundreds_of_askings_leave_nothing_behind(lab: Lab) -> None:
+    """Descriptors and threads: also where the kubelet is away half of the time."""
+    lab.kubelet.pods = [pod("a", {"nvidia.com/gpu": [GPU[0]]})]
+
+    def held() -> tuple[int, int]:
+        return len(os.listdir("/proc/self/fd")), threading.active_count()
+
+    for _ in range(5):
+        lab.read()
+    before = held()
+    for _ in range(3):
+        for _ in range(50):
+            lab.read()
+        lab.kubelet.stop()
+        for _ in range(10):
+            lab.read()
+        lab.kubelet.start()
+    lab.read()
+    after = held()
+    # The kubelet of the test is in this process, with descriptors and threads of its own.
+    assert after[0] <= before[0] + 8
+    assert after[1] <= before[1] + 4

@@ -62,6 +62,8 @@ class Gpus:
         self._addresses: dict[str, str] = {}
         self._devices: dict[str, Part] = {}
         self._shares: dict[Part, float] = {}
+        self.working = _working(view)
+        """Pods (namespace and name) that have processes on GPUs, as far as that is told."""
         at = c.GPU_INFO.labels.index("pci_bus_id")
         for sample in view.samples(c.GPU_INFO):
             gpu, uuid = sample.labels[:2]
@@ -80,7 +82,9 @@ class Gpus:
                 self._shares[part] = min(1.0, some / parts[uuid])
 
     def same(self, others: Gpus) -> bool:
-        """Tell whether others are the same, under the same names."""
+        """Tell whether others are the same, under the same names, with the same pods at work."""
+        if self.working != others.working:
+            return False
         return (self._indices, self._addresses, self._devices, self._shares) == (
             others._indices, others._addresses, others._devices, others._shares,
         )  # fmt: skip
@@ -130,3 +134,10 @@ class Gpus:
     def _at(self, index: str) -> str:
         number = str(int(index))
         return next((uuid for uuid, gpu in self._indices.items() if gpu == number), "")
+
+
+def _working(view: View) -> frozenset[tuple[str, str]]:
+    metric = c.GPU_ALLOCATION_PROCESSES
+    at, name = metric.labels.index("namespace"), metric.labels.index("pod")
+    pods = ((one.labels[at], one.labels[name]) for one in view.samples(metric))
+    return frozenset(pod for pod in pods if all(pod))

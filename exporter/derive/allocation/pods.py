@@ -2,7 +2,8 @@
 
 Until Kubernetes 1.34 the kubelet goes on listing pods that have finished, with the devices that
 they had (kubernetes 119423, 132020). It tells neither phase nor age, so the one that came later has
-it: the device can only have been given away again.
+it: the device can only have been given away again. Better evidence counts before that: a pod that
+is known to be over does not have it, and one that has a process on a GPU is not over.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ MOST = 10_000
 class Pods:
     """The pods that are listed, by the round in which each was listed first.
 
-    `finished` are those of which somebody knows that they are over.
+    `memory` and `restore` are for the next daemon, which sees all of them for the first time.
     """
 
     def __init__(self) -> None:
@@ -35,11 +36,17 @@ class Pods:
             pod: known.get(pod, self._round) for pod in list(dict.fromkeys(listed))[:MOST]
         }
 
-    def owner(self, claims: Collection[Pod], finished: Collection[Pod] = ()) -> Pod | None:
-        """Return which of several pods has what all of them claim; None if that is not known."""
-        living = [pod for pod in claims if pod not in finished] or list(claims)
-        latest = max(self._since.get(pod, 0) for pod in living)
-        newest = [pod for pod in living if self._since.get(pod, 0) == latest]
+    def owner(
+        self, claims: Collection[Pod], *, finished: Collection[Pod], working: Collection[Pod]
+    ) -> Pod | None:
+        """Return which of several pods has what all of them claim; None if that is not known.
+
+        `finished` are known to be over, `working` have processes on GPUs.
+        """
+        left = [pod for pod in claims if pod not in finished] or list(claims)
+        left = [pod for pod in left if pod in working] or left
+        latest = max(self._since.get(pod, 0) for pod in left)
+        newest = [pod for pod in left if self._since.get(pod, 0) == latest]
         return newest[0] if len(newest) == 1 else None
 
     def memory(self) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""What surrounds the demo: a Prometheus and an Alertmanager with the rules of this repository."""
