@@ -8,7 +8,7 @@ SERVER ?=
 BESIDE ?= $(shell unshare --net true 2>/dev/null && printf '%s' '-n 3 --dist loadfile --no-loadscope-reorder')
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test test-real test-truth check format bench docs dashboards clean
+.PHONY: help run demo top test test-real test-truth check format bench pictures pictures-top docs dashboards clean
 
 help: ## show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,6 +20,9 @@ run: $(VENV)/.run ## start the daemon; SERVER=http://host:port/metrics adds an i
 
 demo: $(VENV)/.run ## start the guided demo, with Prometheus and Alertmanager where they are installed
 	@exec $(BIN)/python -m deploy.demo $(ARGS)
+
+top: $(VENV)/.run ## show in this terminal what a daemon on this machine tells
+	@exec $(BIN)/flopwatch top $(ARGS)
 
 test: check ## lint, types, and every test but the real servers; installs what it needs
 	@.ci/tools ensure
@@ -44,6 +47,12 @@ format: $(VENV)/.dev ## let ruff put the code in shape
 bench: $(VENV)/.dev ## run every measurement in benchmarks/
 	@set -e; for script in $$(grep -l __main__ benchmarks/*.py); do \
 	    echo "== $$script"; $(BIN)/python "$$script" $(ARGS); done
+
+pictures: $(VENV)/.dev ## take the pictures in docs/images of the running demo (ten minutes)
+	$(BIN)/python -m tests.pictures $(ARGS)
+
+pictures-top: $(VENV)/.dev ## take the pictures of `flopwatch top` for docs/images from the demo's story (a minute)
+	$(BIN)/python -m tests.top.pictures $(ARGS)
 
 docs: $(VENV)/.run ## write docs/METRICS.md from the catalogue
 	$(BIN)/flopwatch docs
@@ -87,7 +96,7 @@ $(BIN)/python:
 	@.ci/tools venv $(VENV)
 
 $(VENV)/.run: pyproject.toml $(BIN)/python
-	@.ci/tools pip $(VENV) --editable .
+	@.ci/tools pip $(VENV) --editable '.[top]'
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml $(BIN)/python

@@ -38,6 +38,7 @@ def timeseries(
     unit: str = "short",
     low: float | None = None,
     high: float | None = None,
+    soft_low: float | None = None,
     soft_high: float | None = None,
     steps: Mapping[float, str] | None = None,
     colors: Mapping[str, str] | None = None,
@@ -87,6 +88,8 @@ def timeseries(
         panel.min(low)
     if high is not None:
         panel.max(high)
+    if soft_low is not None:
+        panel.axis_soft_min(soft_low)
     if soft_high is not None:
         panel.axis_soft_max(soft_high)
     elif unit == "percentunit" and high is None:
@@ -108,15 +111,14 @@ def _filled(queries: Sequence[Query], *, stacked: bool) -> int:
 
 def _painted(panel: graphs.Panel, queries: Sequence[Query], colors: Mapping[str, str]) -> None:
     """Colour series by how their names begin, by query, or by their last digit (GPUs, ranks)."""
-    if not colors and not any(query.color for query in queries):
-        if len(queries) > 1:
-            queries = [
-                query._replace(color=PALETTE[index % len(PALETTE)])
-                for index, query in enumerate(queries)
-            ]
-        else:
-            for digit, color in enumerate(PALETTE):
-                panel.override_by_regexp(f"/{digit}$/", [painted(color)])
+    if not colors and len(queries) > 1 and not any(query.color for query in queries):
+        queries = [
+            query._replace(color=PALETTE[index % len(PALETTE)])
+            for index, query in enumerate(queries)
+        ]
+    if any("{{" in query.legend and not query.color for query in queries):
+        for digit, color in enumerate(PALETTE):
+            panel.override_by_regexp(f"/{digit}$/", [painted(color)])
     for letter, query in lettered(queries):
         if query.color:
             mode = "shades" if "{{" in query.legend else "fixed"

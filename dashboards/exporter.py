@@ -6,6 +6,7 @@ from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from dashboards.parts import (
     BAD,
+    COLORS,
     FINE,
     WARNING,
     Column,
@@ -15,6 +16,7 @@ from dashboards.parts import (
     board,
     cluster,
     datasource,
+    heatmap,
     node,
     stat,
     table,
@@ -23,6 +25,13 @@ from dashboards.parts import (
 )
 
 UP = {"0": ("failed", BAD), "1": ("delivers", FINE)}
+
+
+# The large ones, each with a colour.
+GROUPS = (
+    "gpu", "nic", "training", "serving", "sla", "cost", "topology",
+    "fabric", "diagnosis", "exporter", "host", "nccl", "spot", "xid",
+)  # fmt: skip
 
 
 def build() -> Dashboard:
@@ -131,6 +140,18 @@ def _sources() -> Row:
                 descending=False,
                 height=12,
             ),
+            heatmap(
+                "Time that a read takes",
+                Query(
+                    "max by (source) (flopwatch_source_read_duration_seconds{<node>})", "{{source}}"
+                ),
+                "How long the last read of each source took, the slowest of the chosen nodes: the"
+                " brighter, the longer; one line for each source.",
+                unit="s",
+                low=0,
+                width=12,
+                height=12,
+            ),
             timeseries(
                 "Failed reads",
                 Query(
@@ -142,16 +163,8 @@ def _sources() -> Row:
                 " sources that do not fail.",
                 unit="cps",
                 low=0,
-            ),
-            timeseries(
-                "Time that a read takes",
-                Query(
-                    "max by (source) (flopwatch_source_read_duration_seconds{<node>})",
-                    "{{source}}",
-                ),
-                "How long the last read of each source took, the slowest of the chosen nodes.",
-                unit="s",
-                low=0,
+                width=6,
+                height=12,
             ),
             timeseries(
                 "Reads that hang",
@@ -163,6 +176,8 @@ def _sources() -> Row:
                 " hangs; other sources go on.",
                 unit="s",
                 low=0,
+                width=6,
+                height=12,
             ),
         ],
     )
@@ -176,6 +191,7 @@ def _page() -> Row:
                 "Series by group",
                 Query("sum by (group) (flopwatch_series{<node>})", "{{group}}"),
                 "Series on the page, by group of metrics.",
+                colors=dict(zip(GROUPS, COLORS, strict=True)),
                 stacked=True,
                 low=0,
             ),

@@ -9,9 +9,9 @@ from dashboards.parts import (
     BAD,
     BLUE,
     FINE,
+    GREEN,
     GREY,
     ORANGE,
-    SKY,
     VERMILION,
     WARNING,
     Column,
@@ -45,6 +45,7 @@ def build() -> Dashboard:
         [datasource(), cluster()],
         [_business(), _service(), _runs(), *fleet_machines.rows()],
         hours=6,
+        refresh="1m",
     )
 
 
@@ -127,6 +128,7 @@ def _business() -> Row:
                 colors={"busy": BLUE, "idle": ORANGE, "unallocated": VERMILION, "unknown": GREY},
                 stacked=True,
                 low=0,
+                width=6,
             ),
             timeseries(
                 "Training cost per million tokens",
@@ -135,8 +137,9 @@ def _business() -> Row:
                 " not hear are taken to cost what those do of which it hears.",
                 unit="currencyUSD",
                 low=0,
+                width=6,
             ),
-            alerts_table("<cluster>", width=8),
+            alerts_table("<cluster>"),
         ],
     )
 
@@ -298,15 +301,30 @@ def _runs() -> Row:
                 "Each run: size, MFU, goodput, pace, what holds it up. The name leads to its"
                 " board.",
                 sort="GPUs",
-                width=16,
+                width=24,
+                height=6,
                 links={"run": towards("flopwatch-training", "run")},
             ),
             timeseries(
                 "MFU of runs",
-                Query(MFU, "{{run}}, {{peak}} peak", SKY),
+                Query(MFU, "{{run}}, {{peak}} peak", BLUE),
                 "Model FLOPs utilization of each run by the causal convention. Never compare across"
                 " peaks.",
                 unit="percentunit",
+                low=0,
+            ),
+            timeseries(
+                "Goodput of runs",
+                Query(GOODPUT, "{{run}}", GREEN),
+                "Productive time over wall time of each run since it was first seen.",
+                unit="percentunit",
+                low=0,
+                high=1,
+            ),
+            timeseries(
+                "Tokens of runs",
+                Query("max by (run) (train_tokens_per_second{<cluster>})", "{{run}}", ORANGE),
+                "Tokens that each run trains on in a second, all of its nodes together.",
                 low=0,
             ),
         ],

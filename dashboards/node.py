@@ -7,7 +7,6 @@ from grafana_foundation_sdk.models.dashboard import Dashboard
 from dashboards import node_links
 from dashboards.parts import (
     BAD,
-    BLUE,
     FINE,
     GREY,
     ORANGE,
@@ -35,6 +34,15 @@ TENSOR = "rate(gpu_tensor_active_seconds_total{<one>}[$__rate_interval])"
 HBM = "rate(gpu_dram_active_seconds_total{<one>}[$__rate_interval])"
 THROTTLED = "rate(gpu_throttled_seconds_total{<one>}[$__rate_interval])"
 ACTIVE = "SMs with work: share of cycles in which an SM had a warp, over all SMs."
+
+
+REASONS = {
+    "sw_power_cap": SKY,
+    "sw_thermal": ORANGE,
+    "hw_thermal": VERMILION,
+    "power_brake": PURPLE,
+    "thermal": ORANGE,
+}
 
 
 def build() -> Dashboard:
@@ -148,7 +156,7 @@ def _gpus() -> Row:
                     Column("answers", "max by (gpu) (gpu_up{<one>})", states=node_links.YES),
                     Column("SM activity", f"max by (gpu) ({SM})", "percentunit", decimals=0),
                     Column("tensor", f"max by (gpu) ({TENSOR})", "percentunit", decimals=0),
-                    Column("HBM bandwidth", f"max by (gpu) ({HBM})", "percentunit", decimals=0),
+                    Column("HBM", f"max by (gpu) ({HBM})", "percentunit", decimals=0),
                     Column(
                         "memory",
                         "max by (gpu) (gpu_memory_used_bytes{<one>})"
@@ -198,7 +206,7 @@ def _gpus() -> Row:
                 sort="GPU",
                 descending=False,
                 width=24,
-                height=11,
+                height=12,
             ),
         ],
     )
@@ -293,6 +301,7 @@ def _power() -> Row:
                 "Share of time in which a reason held clocks down, mean of all GPUs. Reasons"
                 " overlap.",
                 unit="percentunit",
+                colors=REASONS,
                 low=0,
                 width=12,
             ),
@@ -305,13 +314,12 @@ def _power() -> Row:
             timeseries(
                 "Power",
                 [
-                    Query("max by (gpu) (gpu_power_watts{<one>})", "GPU {{gpu}}", BLUE),
-                    Query(
-                        'max(gpu_power_limit_watts{<one>, limit="enforced"})', "limit", VERMILION
-                    ),
+                    Query("max by (gpu) (gpu_power_watts{<one>})", "GPU {{gpu}}"),
+                    Query('max(gpu_power_limit_watts{<one>, limit="enforced"})', "limit"),
                 ],
                 "Power of each board, and the limit that is enforced.",
                 unit="watt",
+                colors={"limit": GREY},
                 low=0,
             ),
             timeseries(

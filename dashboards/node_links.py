@@ -42,45 +42,36 @@ def rows() -> list[Row]:
 
 
 def _links() -> Row:
-    def both(family: str, by: str) -> list[Query]:
-        return [
-            Query(
-                f"max by ({by}) (rate({family}_{way}_bytes_total{{<one>}}[$__rate_interval]))",
-                f"{{{{{by}}}}} {way}",
-                color,
-            )
-            for way, color in (("receive", BLUE), ("transmit", ORANGE))
-        ]
+    def both(family: str, by: str) -> str:
+        receive, transmit = (
+            f"rate({family}_{way}_bytes_total{{<one>}}[$__rate_interval])"
+            for way in ("receive", "transmit")
+        )
+        return f"sum by ({by}) ({receive} + {transmit})"
 
     return Row(
         "NVLink, PCIe, network",
         [
             timeseries(
                 "NVLink traffic",
-                both("gpu_nvlink", "gpu"),
-                "Payload over all NVLinks of a GPU: what is received and what is sent.",
+                Query(both("gpu_nvlink", "gpu"), "GPU {{gpu}}"),
+                "Payload over all NVLinks of a GPU, received and sent together.",
                 unit="Bps",
                 low=0,
             ),
             timeseries(
                 "PCIe traffic",
-                both("gpu_pcie", "gpu"),
-                "What each GPU receives and sends over PCIe; the bytes of the protocol are in it"
-                " where performance counters tell.",
+                Query(both("gpu_pcie", "gpu"), "GPU {{gpu}}"),
+                "What each GPU receives and sends over PCIe together; the bytes of the protocol are"
+                " in it where performance counters tell.",
                 unit="Bps",
                 low=0,
             ),
             timeseries(
                 "Network traffic",
-                [
-                    Query(
-                        f"sum by (device) (rate(nic_{way}_bytes_total{{<one>}}[$__rate_interval]))",
-                        f"{{{{device}}}} {way}",
-                        color,
-                    )
-                    for way, color in (("receive", BLUE), ("transmit", ORANGE))
-                ],
-                "What each network device receives and sends.",
+                Query(both("nic", "device"), "{{device}}"),
+                "What each network device receives and sends, together. A bond counts what its"
+                " ports do.",
                 unit="Bps",
                 low=0,
             ),
@@ -135,19 +126,17 @@ def _topology() -> Row:
                 "peer",
                 "How far two GPUs are apart. Each pair is told once.",
                 states=DISTANCES,
-                width=6,
+                width=8,
                 height=10,
             ),
             table(
                 "Is it as it should be",
                 {"gpu": "GPU"},
                 [
-                    Column("NIC is near", "min by (gpu) (topology_gpu_nic_ok{<one>})", states=YES),
+                    Column("NIC near", "min by (gpu) (topology_gpu_nic_ok{<one>})", states=YES),
+                    Column("NVLinks", "min by (gpu) (topology_gpu_nvlink_ok{<one>})", states=YES),
                     Column(
-                        "all NVLinks", "min by (gpu) (topology_gpu_nvlink_ok{<one>})", states=YES
-                    ),
-                    Column(
-                        "full PCIe",
+                        "PCIe",
                         'min by (gpu) (1 - topology_pcie_link_degraded{<one>, device=""})',
                         states=YES,
                     ),
@@ -156,7 +145,7 @@ def _topology() -> Row:
                 " up as on most GPUs, and PCIe has the lanes and speed that card and slot can do.",
                 sort="GPU",
                 descending=False,
-                width=6,
+                width=4,
                 height=10,
             ),
         ],
@@ -204,6 +193,7 @@ def _errors() -> Row:
                 ),
                 "Errors of device memory that were corrected, and those that could not be.",
                 low=0,
+                width=12,
             ),
             timeseries(
                 "Rows replaced",
@@ -211,6 +201,7 @@ def _errors() -> Row:
                 "Rows of device memory replaced by spare ones since the boards were made, for"
                 " corrected or uncorrected errors.",
                 low=0,
+                width=12,
             ),
             table(
                 "Processes",
@@ -232,7 +223,7 @@ def _errors() -> Row:
                 " process cannot be seen from where the daemon runs.",
                 sort="GPU",
                 descending=False,
-                width=8,
+                width=12,
             ),
             table(
                 "Who has the GPUs",
@@ -259,7 +250,7 @@ def _errors() -> Row:
                 " nobody has that GPU. Empty: nobody tells, as outside of Kubernetes.",
                 sort="GPU",
                 descending=False,
-                width=16,
+                width=12,
             ),
         ],
     )

@@ -53,7 +53,7 @@ def stat(
         .unit(unit)
         .thresholds(steps_of(steps, base if coloured else "text"))
         .color_mode(
-            common.BigValueColorMode.BACKGROUND if coloured else common.BigValueColorMode.NONE
+            common.BigValueColorMode.BACKGROUND_SOLID if coloured else common.BigValueColorMode.NONE
         )
         .graph_mode(common.BigValueGraphMode.AREA if trend else common.BigValueGraphMode.NONE)
         .reduce_options(latest())

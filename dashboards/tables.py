@@ -20,8 +20,8 @@ from dashboards.style import (
     steps_of,
 )
 
-LEAST_WIDTH = 60
-"""Pixels of a column."""
+NARROW = models.DynamicConfigValue("custom.minWidth", 60)
+"""Else columns are 150 pixels wide at least, and tables of many are to be scrolled."""
 
 
 class Column(NamedTuple):
@@ -64,8 +64,6 @@ def table(
         .show_header(show_header=True)
         .no_value(nothing)
         .thresholds(steps_of(None, "text"))
-        # 150 pixels is what Grafana gives a column at least: few of ours would be in sight.
-        .override_by_regexp("/.*/", [models.DynamicConfigValue("custom.minWidth", LEAST_WIDTH)])
     )
     letters = lettered([Query(column.expr) for column in columns])
     for letter, query in letters:
@@ -73,6 +71,7 @@ def table(
     names = [f"Value #{letter}" for letter, _ in letters] if len(letters) > 1 else ["Value"]
     for transformation in _joined(labels, dict(zip(names, columns, strict=True))):
         panel.with_transformation(transformation)
+    panel.override_by_regexp("/.*/", [NARROW])
     for column in filter(lambda each: each.title, columns):
         panel.override_by_name(column.title, _cell(column))
     for heading, url in (links or {}).items():
@@ -112,7 +111,7 @@ def _cell(column: Column) -> list[models.DynamicConfigValue]:
     ]
     if column.decimals is not None:
         properties.append(models.DynamicConfigValue("decimals", column.decimals))
-    if column.steps is not None:
+    if column.steps is not None or column.states is not None:
         steps = steps_of(column.steps, "transparent").build()
         properties.append(models.DynamicConfigValue("thresholds", steps))
     if column.states is not None:
@@ -143,7 +142,8 @@ def matrix(
         .cell_height(common.TableCellHeight.SM)
         .show_header(show_header=True)
         .unit("short")
-        .thresholds(steps_of(None, "text"))
+        .thresholds(steps_of(None, "transparent"))
+        .override_by_regexp("/.*/", [NARROW])
         .with_target(target(Query(query), "A", instant=True).format(PromQueryFormat.TABLE))
         .with_transformation(
             models.DataTransformerConfig(

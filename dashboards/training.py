@@ -243,6 +243,7 @@ def _mfu() -> Row:
                 unit="percentunit",
                 colors=CAUSES | {"MFU": BLUE},
                 stacked=True,
+                soft_low=0,
                 soft_high=1,
                 width=16,
                 height=12,

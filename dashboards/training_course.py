@@ -225,14 +225,14 @@ def _diagnosis(bottleneck: str, bottlenecks: Mapping[str, tuple[str, str]]) -> R
                 width=12,
                 height=14,
             ),
-            timeseries(
+            heatmap(
                 "Shares that the diagnosis rests on",
                 Query("max by (signal) (diagnosis_signal_ratio{<training>})", "{{signal}}"),
-                "Means over the last minute (checkpoints: hour). What they are held against is"
-                " diagnosis_threshold_ratio.",
+                "Means over the last minute (checkpoints: hour), from dark (0) to bright (1). What"
+                " they are held against is diagnosis_threshold_ratio.",
                 unit="percentunit",
                 low=0,
-                table=True,
+                high=1,
                 width=12,
                 height=14,
             ),
@@ -283,6 +283,7 @@ def _goodput() -> Row:
                 unit="percentunit",
                 low=0,
                 high=1,
+                width=12,
             ),
             timeseries(
                 "Time that was lost",
@@ -295,6 +296,7 @@ def _goodput() -> Row:
                 colors=LOST,
                 stacked=True,
                 low=0,
+                width=12,
             ),
             stat(
                 "Age of the checkpoint",
@@ -302,6 +304,7 @@ def _goodput() -> Row:
                 "Time since the last checkpoint was saved: what a failure would cost. Unknown:"
                 " nobody has told of one.",
                 unit="s",
+                width=6,
             ),
             stat(
                 "Steps that were wasted",
@@ -310,6 +313,7 @@ def _goodput() -> Row:
                 "Steps within the time shown that changed no weight or had to be done again.",
                 steps={1: WARNING},
                 decimals=0,
+                width=6,
             ),
             stat(
                 "Interruptions",
@@ -317,11 +321,13 @@ def _goodput() -> Row:
                 "Times within the time shown that the run was interrupted and knew it beforehand.",
                 steps={1: WARNING},
                 decimals=0,
+                width=6,
             ),
             stat(
                 "Nodes that tell",
                 "count(train_step{<training>})",
                 "Nodes from whose daemons Prometheus hears of the run.",
+                width=6,
             ),
             alerts_table("<training>", width=24, height=7),
         ],

@@ -13,7 +13,7 @@ _WIDTH = 96
 def lines(story: Mapping[str, Any]) -> Iterator[str]:
     """Yield what is printed of the chapter that is on: `story` of the status document."""
     yield ""
-    left = round(story["seconds_left"])
+    left = max(10, 10 * round(story["seconds_left"] / 10))
     length = f"{left // 60} min {left % 60:02} s" if left >= 60 else f"{left} s"
     yield f"chapter {story['number']} of {story['chapters']}: {story['title']} ({length})"
     yield from textwrap.wrap(

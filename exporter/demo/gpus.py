@@ -158,7 +158,7 @@ class Gpu:
             self._resistance += _BADLY_COOLED
         self.hot = False
         """Whether its fan has failed: others cool it a little."""
-        if index == MENDING:
+        if index == MENDING and not sound:
             self.uncorrected_before, self.remapped, self.remap_pending = 2, 1, True
         self._done = Done()
         self._powers: deque[float] = deque(maxlen=PER_SECOND)

@@ -392,6 +392,7 @@ class Port(NamedTuple):
     downs: int = 0
     resent: int = 0
     notices: int = 0
+    overruns: int = 0
 
 
 class Interface(NamedTuple):
@@ -412,7 +413,7 @@ class Pauses(NamedTuple):
 
 BONDED = ("ens8f0", "ens8f1")
 RAILS = tuple(f"mlx5_{n}" for n in range(8))
-_SLOW, _WEAK = 5, 3
+_SLOW, _WEAK, _PEGGED = 5, 3, 6
 MISPLACED = RAILS[6]
 """The NIC that is in the wrong slot, unless all is sound (`pci`): its GPU has none of its own."""
 # A sharded model: two gathers and one scatter of bf16 weights in each step, for each rail.
@@ -529,6 +530,8 @@ class Fabric:
             recoveries=self._symbols[rail] // 4,
             downs=self._downs[rail],
             resent=self._resent[rail],
+            # as far as this counter goes: it has stood there for as long as the port is up
+            overruns=15 if rail == _PEGGED and not self._sound else 0,
         )
 
     def _sending(self, rail: int) -> int:

@@ -42,9 +42,6 @@ _STATISTICS = (
 )  # fmt: skip
 _OCTETS, _MTU, _FRAME, _MESSAGE = 4, 4096, 1200, 1 << 20
 
-# One counter stands at the top of its four bits, as on the machine that the format is taken from.
-_PEGGED = "mlx5_6"
-
 
 class SysfsTree:
     """A tree below `root`, which is what a source takes for the machine's root.
@@ -69,7 +66,7 @@ class SysfsTree:
             device = f"sys/class/infiniband/{name}"
             if f"{device}/fw_ver" not in self._written:
                 self._identify(device, port)
-            for file, text in _port_files(name, port):
+            for file, text in _port_files(port):
                 self._put(f"{device}/ports/1/{file}", text)
         for name, interface in node.fabric.interfaces().items():
             base = f"sys/class/net/{name}"
@@ -119,7 +116,7 @@ class SysfsTree:
         self._written[file] = data
 
 
-def _port_files(name: str, port: Port) -> Iterator[tuple[str, str | int]]:
+def _port_files(port: Port) -> Iterator[tuple[str, str | int]]:
     """Yield each file of a port folder with its text."""
     rate = "400 Gb/sec (4X NDR)" if port.infiniband else "200 Gb/sec (2X NDR)"
     yield "state", "4: ACTIVE" if port.up else "1: DOWN"
@@ -139,7 +136,7 @@ def _port_files(name: str, port: Port) -> Iterator[tuple[str, str | int]]:
         "port_rcv_errors": min(port.symbols, 2**16 - 1),
         "link_error_recovery": min(port.recoveries, 2**8 - 1),
         "link_downed": min(port.downs, 2**8 - 1),
-        "excessive_buffer_overrun_errors": 15 if name == _PEGGED else 0,
+        "excessive_buffer_overrun_errors": port.overruns,
     }
     for counter in _COUNTERS:
         yield f"counters/{counter}", moving.get(counter, 0)

@@ -1,6 +1,6 @@
 // The fabric: ports and what is wrong with them, and how GPUs and NICs lie to each other.
 
-import {bar, byId, body, keep, make, renew, row, show, stateOf} from "./dom.js";
+import {byId, body, keep, make, renew, row, show, stateOf} from "./dom.js";
 import {series, showLine} from "./history.js";
 import {counts, list, names, number, plain, ranges, record, scaled, share, word} from "./words.js";
 
@@ -24,7 +24,7 @@ export function showFabric(fabric) {
 }
 
 function showPort(cells, port) {
-  const [name, link, state, receive, transmit, errors] = cells;
+  const [name, state, link, receive, transmit, errors] = cells;
   const labels = {device: word(port.device), port: word(port.port)};
   const rate = number(port.rate_bytes_per_second);
   show(name, labels.port ? `${labels.device}/${labels.port}` : labels.device,

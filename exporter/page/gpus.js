@@ -2,8 +2,7 @@
 
 import {byId, body, keep, make, renew, row, show, showGauge, stateOf} from "./dom.js";
 import {series, showLine} from "./history.js";
-import {counts, dollars, figure, list, names, number, plain, ranges, record, scaled, share, span,
-  word, words} from "./words.js";
+import {figure, list, names, number, plain, record, scaled, share, span, word, words} from "./words.js";
 
 const ACTIONS = new Map([[1, "reset the GPU"], [2, "reboot the node"], [3, "drain its peers"],
   [4, "drain and reset"], [5, "recover the IMEX domain"], [6, "reset the bus"],
@@ -12,7 +11,6 @@ const ACTIONS = new Map([[1, "reset the GPU"], [2, "reboot the node"], [3, "drai
 export function showGpus(gpus) {
   const table = byId("gpu-table");
   byId("gpus").hidden = !gpus.length;
-  const build = () => body(row(table), row(table));
   const products = new Set(gpus.map(gpu => word(gpu.name)));
   show(byId("gpu-products"), products.size === 1 ? `${gpus.length} \u00d7 ${[...products][0]}` : "");
   keep(table, 2, gpus, gpu => `${word(gpu.uuid)} ${word(gpu.gpu)}`, () => body(row(table)),
@@ -102,12 +100,12 @@ function showThrottling(cell, gpu) {
 function showHealth(cell, gpu) {
   const found = troubles(gpu);
   renew(cell, [found, gpu.up], () => {
-    if (found.length) return [list_(found)];
+    if (found.length) return [listOf(found)];
     return [number(gpu.up) === null ? make("span", "unknown", "\u2013") : stateOf("up", "sound")];
   });
 }
 
-function list_(found) {
+function listOf(found) {
   const ul = make("ul", "troubles");
   ul.append(...found.map(({text, title, grave}) => {
     const li = make("li", grave ? "bad" : "warn", text);

@@ -7,7 +7,7 @@ import {showFabric} from "./fabric.js";
 import {showGpus} from "./gpus.js";
 import {askHistory, period} from "./history.js";
 import {showCost} from "./money.js";
-import {showAnnounced, showConditions, showTiles} from "./overview.js";
+import {showAnnounced, showConditions, showStory, showTiles} from "./overview.js";
 import {showPromises} from "./promises.js";
 import {showServers} from "./serving.js";
 import {showDaemon, showSources} from "./sources.js";
@@ -62,6 +62,7 @@ function showAnswer(answer, now) {
   for (const part of document.querySelectorAll("[data-answer]")) part.hidden = false;
   showDaemon(about, sources, now);
   showAnnounced(list(record(answer.spot).notices).map(record), now);
+  showStory(record(answer.story));
   showConditions(record(answer.conditions));
   showTiles(answer);
   showGpus(rows("gpus"));

@@ -1,7 +1,7 @@
 // What the node costs, and what for.
 
-import {bar, byId, drawing, keep, make, renew, show, showFacts} from "./dom.js";
-import {dollars, list, names, number, plain, record, share, span, word} from "./words.js";
+import {bar, byId, keep, make, renew, show, showFacts} from "./dom.js";
+import {dollars, list, number, plain, record, share, span, word} from "./words.js";
 
 const STATES = ["busy", "idle", "unallocated"];
 

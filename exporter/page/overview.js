@@ -2,8 +2,8 @@
 
 import {byId, keep, make, renew, shape, show} from "./dom.js";
 import {series, showLine, together} from "./history.js";
-import {SPACE, dollars, figure, list, mean, names, number, record, scaled, share, span, stamp, total, word,
-  words} from "./words.js";
+import {SPACE, dollars, figure, list, mean, names, number, record, scaled, share, span, stamp,
+  total, word} from "./words.js";
 
 const MANY = 8;
 
@@ -120,6 +120,18 @@ function costTile(answer) {
   return {name: "Cost", href: "#cost", text: `${dollars(rate)}/h`,
     sub: all && busy !== null ? `${share(1 - busy / all)} of it not busy` : "",
     values: series("cost_dollars_per_hour"), write: dollars};
+}
+
+// ------------------------------------------------------------ the demo's story
+
+export function showStory(story) {
+  const title = word(story.title), left = number(story.seconds_left);
+  byId("story").hidden = !title;
+  const next = left === null ? "" : ` Next, in ${span(Math.round(left))}: ${word(story.next)}.`;
+  show(byId("story"), title
+    ? `Demo, chapter ${figure(number(story.number))} of ${figure(number(story.chapters))}: ${title}.`
+      + ` ${word(story.told)}${next}`
+    : "");
 }
 
 // ------------------------------------------------------------ what the cloud announces

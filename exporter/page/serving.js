@@ -1,6 +1,6 @@
 // Inference servers: their models, how long clients wait, and what is in the way.
 
-import {byId, body, keep, make, renew, row, show, showGauge, stateOf, wideRow} from "./dom.js";
+import {byId, body, keep, make, renew, row, show, stateOf, wideRow} from "./dom.js";
 import {series, showLine} from "./history.js";
 import {dollars, figure, grouped, latency, list, number, ranges, record, scaled, share, word}
   from "./words.js";

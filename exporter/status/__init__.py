@@ -99,10 +99,12 @@ def _found(source: SourceView) -> list[str]:
     """Return what the source has in front of it, by name: GPUs of a kind are counted."""
     names: Counter[str] = Counter()
     gpus = False
-    for sample in source.batch:
-        if sample.metric in _IDENTITY:
-            names[sample.labels[sample.metric.labels.index(_IDENTITY[sample.metric])]] += 1
-            gpus = gpus or sample.metric is c.GPU_INFO
+    shape = source.batch.shape
+    for metric, label in _IDENTITY.items():
+        at = metric.labels.index(label)
+        for place in shape.families.get(metric, ()):
+            names[shape.labels[place][at]] += 1
+            gpus = gpus or metric is c.GPU_INFO
     return [f"{n} x {name}" if gpus and n > 1 else name for name, n in names.items()]
 
 

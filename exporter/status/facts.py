@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from exporter.samples import Metric, View
-
-Where = Mapping[str, str]
+from exporter.samples import Batch, Metric, View
 
 
 class Fact(NamedTuple):
@@ -24,6 +22,11 @@ class Facts:
     def __init__(self, view: View) -> None:
         self.view = view
         self._found: dict[Metric, tuple[Fact, ...]] = {}
+        # Where a family is: a page asks for some hundred families of some dozen sources.
+        self._places: dict[Metric, list[tuple[Batch, tuple[int, ...]]]] = {}
+        for source in view.sources:
+            for metric, places in source.batch.shape.families.items():
+                self._places.setdefault(metric, []).append((source.batch, places))
 
     def all(self, metric: Metric, **where: str) -> list[Fact]:
         """Return the series of a family that have these labels, in the order of the page."""
@@ -45,11 +48,10 @@ class Facts:
         return values
 
     def _look(self, metric: Metric) -> Iterator[Fact]:
-        for _, labels, value in self.view.samples(metric):
-            if isinstance(value, int | float) and math.isfinite(value):
-                yield Fact(dict(zip(metric.labels, labels, strict=True)), value)
-
-
-def known(**fields: object) -> dict[str, object]:
-    """Return the fields that are known: what is not is absent, as on the page of metrics."""
-    return {name: value for name, value in fields.items() if value is not None}
+        names = metric.labels
+        for batch, places in self._places.get(metric, ()):
+            labels, values = batch.shape.labels, batch.values
+            for at in places:
+                value = values[at]
+                if isinstance(value, int | float) and math.isfinite(value):
+                    yield Fact(dict(zip(names, labels[at], strict=True)), value)

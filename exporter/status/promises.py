@@ -53,19 +53,20 @@ def promise_rows(facts: Facts) -> list[dict[str, Any]]:
             row["state"] = labels["state"]
     for field, metric in _WINDOWED:
         for labels, value in facts.all(metric):
-            if (row := rows.get(_key(labels, _PROMISE), {})) != {}:
-                row["windows"].setdefault(labels["window"], {})[field] = value
+            if (of := rows.get(_key(labels, _PROMISE))) is not None:
+                of["windows"].setdefault(labels["window"], {})[field] = value
     for field, metric in _PLAIN:
         for labels, value in facts.all(metric):
-            rows.get(_key(labels, _PROMISE), {})[field] = value
+            if (of := rows.get(_key(labels, _PROMISE))) is not None:
+                of[field] = value
     for field, metric in _OF_OBJECTIVE:
         found = {_key(labels, _OBJECTIVE): value for labels, value in facts.all(metric)}
         for key, row in rows.items():
             if key[:3] in found:
                 row[field] = found[key[:3]]
     for labels, value in facts.all(c.SLA_BREACH_CAUSE):
-        if value and (row := rows.get(_key(labels, _PROMISE), {})) != {}:
-            row["causes"].append({"cause": labels["cause"], "evidence": labels["evidence"]})
+        if value and (of := rows.get(_key(labels, _PROMISE))) is not None:
+            of["causes"].append({"cause": labels["cause"], "evidence": labels["evidence"]})
     return list(rows.values())
 
 

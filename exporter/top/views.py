@@ -133,10 +133,10 @@ def _gpu_table(gpus: Sequence[Gpu], look: Look) -> Table:
 def _gpus(frame: Frame, look: Look) -> Iterator[RenderableType]:
     names = list(dict.fromkeys(gpu.name for gpu in frame.gpus))
     yield Text.assemble(_heading(f"{len(frame.gpus)} GPUs"), "  ", text(", ".join(names)))
-    yield _gpu_table(frame.gpus, look)
     if not frame.gpus:
         yield _nothing("none is known here")
         return
+    yield _gpu_table(frame.gpus, look)
     yield Text()
     table = _table(">gpu", ">used GB", ">of", ">watts", ">limit", ">XIDs", "*works for")
     for gpu in sorted(frame.gpus, key=_GPU_ORDERS.get(look.sort, _GPU_ORDERS[""])):

@@ -93,7 +93,8 @@ def family(name: str) -> str:
 
 
 def _capture() -> None:
-    command = [sys.executable, "-m", "exporter", "demo", "--listen", "127.0.0.1:9899"]
+    daemon = [sys.executable, "-m", "exporter", "demo", "--scenario", "default"]
+    command = [*daemon, "--listen", "127.0.0.1:9899"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as demo:
         time.sleep(100)
         with urllib.request.urlopen("http://127.0.0.1:9899/metrics", timeout=10) as answer:
