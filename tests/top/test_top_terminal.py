@@ -35,9 +35,9 @@ def begin(port: int) -> Daemon:
 def daemon() -> Iterator[Daemon]:
     """The demo, as far as it knows its run and its servers."""
     demo = begin(free_port())
-    demo.wait_for("/-/ready", ready)
-    demo.wait_for("/metrics", lambda _, page: "train_mfu_loss_ratio{" in page, seconds=60)
-    demo.wait_for("/metrics", lambda _, page: 'signal="ttft"' in page, seconds=60)
+    demo.wait_for("/-/ready", ready, seconds=90)
+    demo.wait_for("/metrics", lambda _, page: "train_mfu_loss_ratio{" in page, seconds=90)
+    demo.wait_for("/metrics", lambda _, page: 'signal="ttft"' in page, seconds=90)
     yield demo
     demo.process.kill()
     demo.process.communicate()
@@ -157,7 +157,7 @@ def test_it_goes_on_while_the_daemon_is_away(open_: Open) -> None:
     terminal.wait_for(holds("does not answer"))
     demo = begin(port)
     try:
-        terminal.wait_for(holds("llama-70b"), seconds=60)
+        terminal.wait_for(holds("llama-70b"), seconds=90)
         demo.process.kill()
         demo.process.communicate()
         frame = terminal.wait_for(holds("does not answer"))
