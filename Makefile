@@ -48,11 +48,11 @@ bench: $(VENV)/.dev ## run every measurement in benchmarks/
 	@set -e; for script in $$(grep -l __main__ benchmarks/*.py); do \
 	    echo "== $$script"; $(BIN)/python "$$script" $(ARGS); done
 
-pictures-top: $(VENV)/.dev ## take the pictures of `flopwatch top` for docs/images from the demo's story (a minute)
-	$(BIN)/python -m tests.top.pictures $(ARGS)
-
 pictures: $(VENV)/.dev ## take the pictures in docs/images of the running demo (ten minutes)
 	$(BIN)/python -m tests.pictures $(ARGS)
+
+pictures-top: $(VENV)/.dev ## take the pictures of `flopwatch top` for docs/images from the demo's story (a minute)
+	$(BIN)/python -m tests.top.pictures $(ARGS)
 
 docs: $(VENV)/.run ## write docs/METRICS.md from the catalogue
 	$(BIN)/flopwatch docs

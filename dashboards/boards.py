@@ -68,6 +68,7 @@ def board(
     *,
     marks: Sequence[models.AnnotationQuery] = (),
     hours: int = 3,
+    refresh: str = "30s",
 ) -> models.Dashboard:
     """Return a board with its variables, its links to the other boards, and its panels placed."""
     chosen = [variable.build() for variable in variables]
@@ -78,7 +79,7 @@ def board(
         .tags(["flopwatch"])
         .tooltip(models.DashboardCursorSync.CROSSHAIR)
         .time(f"now-{hours}h", "now")
-        .refresh("30s")
+        .refresh(refresh)
         .timezone("browser")
         .links([_link(other, chosen) for other in BOARDS if other != uid])
         .build()

@@ -45,6 +45,7 @@ def build() -> Dashboard:
         [datasource(), cluster()],
         [_business(), _service(), _runs(), *fleet_machines.rows()],
         hours=6,
+        refresh="1m",
     )
 
 

@@ -8,6 +8,8 @@ daemon must heed signals from its first milliseconds on.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import faulthandler
 import os
 import signal
 import sys
@@ -43,6 +45,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # what was asked for early.
         for number in (signal.SIGHUP, signal.SIGUSR1):
             signal.signal(number, lambda number, _: early.add(number))
+        # SIGUSR2: where all threads are, also when nothing answers any more.
+        with contextlib.suppress(OSError, RuntimeError, ValueError):  # standard error is closed
+            faulthandler.register(signal.SIGUSR2, all_threads=True)
     options = _parser().parse_args(words, argparse.Namespace(early=early))
     from exporter.config import ConfigError, printable
     from exporter.redaction import redacted
@@ -289,9 +294,12 @@ def log_formatter() -> logging.Formatter:
 def _log_to_stderr(level: str) -> None:
     import logging
 
+    from exporter.debugging import LogTail
+
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(log_formatter())
-    logging.basicConfig(level=level.upper(), handlers=[handler])
+    tail = LogTail(log_formatter())
+    logging.basicConfig(level=level.upper(), handlers=[handler, tail])
 
 
 def _run(options: argparse.Namespace) -> int:

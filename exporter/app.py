@@ -28,6 +28,7 @@ from exporter.notices import NoticeBoard
 from exporter.nvml.inventory import has_gpus
 from exporter.owners import Owned, sole_owners
 from exporter.plans import Estate, Plan, Planner, build, plan
+from exporter.redaction import redacted_document
 from exporter.runner import Runner
 from exporter.samples import Releasable, Sample, Source, View
 from exporter.training.ledger import TrainingLedger
@@ -383,4 +384,5 @@ class App:
     def notices(self, *, detailed: bool) -> Mapping[str, Any]:
         """Return what the cloud has announced; nothing where nobody asks it (any more)."""
         board = self._estate.notices if "spot" in self._running else NoticeBoard()
-        return board.document(self._clock.time(), detailed=detailed)
+        document = board.document(self._clock.time(), detailed=detailed)
+        return dict(redacted_document(document))

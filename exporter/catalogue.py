@@ -2360,6 +2360,7 @@ GPU_JOB_STALE_ENTRIES = Metric(
 
 _TENANT = ("namespace", "pricing")
 _POD = ("namespace", "pod", "pricing")
+_JOB = ("cluster_job", "user", "pricing")
 
 COST_GPU_HOUR_DOLLARS = Metric(
     "cost_gpu_hour_dollars", "gauge",
@@ -2454,6 +2455,22 @@ COST_POD_UNUSED_GPU_SECONDS_TOTAL = Metric(
     "cost_pod_unused_gpu_seconds_total", "counter",
     "GPU time that a pod had and in which the GPU is known to have been idle.",
     _POD, COST, "seconds", "experimental",
+)  # fmt: skip
+COST_JOB_GPU_SECONDS_TOTAL = Metric(
+    "cost_job_gpu_seconds_total", "counter",
+    "GPU time that a job of the cluster's scheduler had on this node; jobs that share a GPU have"
+    " even parts of it. It goes a little after its job.",
+    _JOB, COST, "seconds", "experimental",
+)  # fmt: skip
+COST_JOB_UNUSED_GPU_SECONDS_TOTAL = Metric(
+    "cost_job_unused_gpu_seconds_total", "counter",
+    "GPU time that a job had and in which the GPU is known to have been idle.",
+    _JOB, COST, "seconds", "experimental",
+)  # fmt: skip
+COST_JOB_DOLLARS_TOTAL = Metric(
+    "cost_job_dollars_total", "counter",
+    "Price of the GPU time that a job had on this node.",
+    _JOB, COST, "dollars", "experimental",
 )  # fmt: skip
 COST_ALLOCATED_GPUS = Metric(
     "cost_allocated_gpus", "gauge",

@@ -79,6 +79,7 @@ class Connection(HttpToolsProtocol):
             # As ASGI says it; uvicorn leaves it open, as it does where an address is not known.
             self.server = (str(there.getsockname()), None)
         self._certificate = transport.get_extra_info("peercert")
+        self._tls = transport.get_extra_info("sslcontext")
         self.address = self.client[0] if self.client else _HERE[1]
         if not self._crowd.enter(self.address):
             transport.abort()
@@ -108,6 +109,7 @@ class Connection(HttpToolsProtocol):
         """Note that the connection has asked something."""
         # uvicorn's scope tells nothing of whom a client has shown itself to be.
         self.scope["certificate"] = self._certificate  # type: ignore[typeddict-unknown-key]
+        self.scope["tls"] = self._tls  # type: ignore[typeddict-unknown-key]
         self._head_bytes = None
         self._crowd.idle.pop(self, None)
         self._allow(SECONDS_TO_ANSWER)

@@ -66,14 +66,16 @@ def _assigned(match: re.Match[str]) -> str:
 
 
 def redacted_document(document: Any) -> Any:
-    """Return a document of JSON values without what looks like a secret."""
+    """Return a document as JSON values without what looks like a secret."""
     if isinstance(document, str):
         return redacted(document)
     if isinstance(document, Mapping):
         return {key: redacted_document(value) for key, value in document.items()}
     if isinstance(document, list | tuple):
         return [redacted_document(value) for value in document]
-    return document
+    if document is None or isinstance(document, bool | int | float):
+        return document
+    return redacted(str(document))
 
 
 def without(secrets: Iterable[str]) -> Callable[[str], str]:

@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, Any
 import uvicorn
 
 from exporter import catalogue as c
-from exporter.config import ConfigError, address
+from exporter import debugging
+from exporter.config import ConfigError, address, plain
 from exporter.connection import Connection, Crowd
 from exporter.foreign import COMPAT
 from exporter.intake import Decode, Intake
@@ -167,6 +168,7 @@ async def serve(
             remote_control=lambda: app.settings.web.remote_control,
             scraped=app.scraped,
             push=intake,
+            inside=lambda: debugging.document(plain(app.settings)),
             executor=executor,
             chores=chores,
             releases=releases,

@@ -24,6 +24,7 @@ from exporter.requests import (
     Receive,
     Scope,
     Send,
+    came_by_socket,
     headers_of,
     is_authenticated,
     is_from_browser,
@@ -35,6 +36,9 @@ PageKey = tuple[frozenset[str] | None, bool, bool]
 
 PUSHES = frozenset(("/api/v1/training/steps", "/v1/metrics"))
 """Where jobs push what they have to tell."""
+
+INSIDE = "/-/debug"
+"""Where the daemon tells of its inside."""
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 _ESCAPINGS = frozenset(("allow-utf-8", "underscores", "dots", "values"))
@@ -51,7 +55,8 @@ class Services:
     old configuration in force, and is `None` where it is not offered over HTTP; `release` lets go
     of the drivers for so many seconds, and says which are closed; `remote_control` tells whether
     authenticated callers elsewhere may ask for both; `push` answers what jobs send to
-    one of `PUSHES`. `reload` and `release` run in `chores` and
+    one of `PUSHES`; `inside` is what the daemon tells of itself to callers on this machine.
+    `reload` and `release` run in `chores` and
     `releases`, everything else in `executor`.
     """
 
@@ -68,6 +73,7 @@ class Services:
     remote_control: Callable[[], bool]
     scraped: Callable[[], None]
     push: Callable[[Scope, Receive], Awaitable[Answer]]
+    inside: Callable[[], Mapping[str, Any]]
     executor: Executor
     chores: Executor
     releases: Executor
@@ -105,6 +111,9 @@ class _Front:
         if scope["path"] in PUSHES:
             answer = await self._services.push(scope, receive)
             await answer.send(send, body=scope["method"] != "HEAD")
+            return
+        if scope["path"] == INSIDE:
+            await self._inside(scope).send(send, body=True)
             return
         route = self._routes.get(scope["path"])
         if route is None:
@@ -146,6 +155,16 @@ class _Front:
         if gzipped:
             extra.append((b"content-encoding", b"gzip"))
         return Answer(200, fmt.content_type, body, tuple(extra))
+
+    def _inside(self, scope: Scope) -> Answer:
+        """Answer at once, on the event loop: it is asked when threads hang."""
+        if scope["method"] != "POST":
+            return Answer(405, PLAIN, b"only POST\n", ((b"allow", b"POST"),))
+        here = is_local(scope) or came_by_socket(scope)
+        if not here or is_from_browser(headers_of(scope)):
+            return Answer(403, PLAIN, b"only from this machine\n")
+        body = json.dumps(self._services.inside(), default=str).encode()
+        return Answer(200, "application/json", body, ((b"cache-control", b"no-store"),))
 
     async def _healthy(self, _: Scope) -> Answer:
         if self._services.healthy():

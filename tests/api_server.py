@@ -22,6 +22,17 @@ from urllib.parse import parse_qs, urlsplit
 
 Document = dict[str, Any]
 
+_DISCOVERY: dict[str, Document] = {
+    "/api": {"kind": "APIVersions", "versions": ["v1"]},
+    "/apis": {"kind": "APIGroupList", "apiVersion": "v1", "groups": []},
+    "/api/v1": {
+        "kind": "APIResourceList", "groupVersion": "v1",
+        "resources": [{"name": "pods", "singularName": "pod", "namespaced": True, "kind": "Pod",
+                       "verbs": ["get", "list", "watch"]}],
+    },
+}  # fmt: skip
+"""What kubectl asks before it asks for pods."""
+
 
 def certificate(folder: Path) -> tuple[Path, Path]:
     """Make a certificate for this machine's loopback, and its key."""
@@ -164,13 +175,16 @@ class ApiServer:
 
     def answer(self, request: Handler, path: str, query: dict[str, str]) -> None:
         self.sockets.append(request.connection)
-        kind = "watch" if "watch" in query else "list" if path == "/api/v1/pods" else "kubelet"
+        kind = {"/pods": "kubelet", "/api/v1/pods": "list"}.get(path, "other")
+        kind = "watch" if "watch" in query else kind
         self.asked.append((kind, query))
         threading.Event().wait(self.delay)
         if request.headers.get("Authorization") != f"Bearer {self.token}":
             request.reply(401, {"kind": "Status", "code": 401})
         elif self.status:
             request.reply(self.status, {"kind": "Status", "code": self.status})
+        elif path in _DISCOVERY:
+            request.reply(200, _DISCOVERY[path])
         elif path not in {"/api/v1/pods", "/pods"}:
             request.reply(404, {})
         elif kind == "watch":
@@ -207,7 +221,8 @@ class ApiServer:
                 return
             for version, kind, pod in news:
                 seen = version
-                if kind == "BOOKMARK" or pod["spec"]["nodeName"] == node:
+                marks = kind == "BOOKMARK" and query.get("allowWatchBookmarks") == "true"
+                if marks or pod.get("spec", {}).get("nodeName") == node:
                     request.line({"type": kind, "object": pod})
 
 

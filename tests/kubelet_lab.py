@@ -102,6 +102,7 @@ class FakeKubelet:
         self.wait: Callable[[Any], None] = lambda context: None
         self.raw: bytes | None = None
         self.asked = 0
+        self.authority = ""
         self._server: grpc.Server | None = None
 
     @property
@@ -137,6 +138,7 @@ class FakeKubelet:
     def _list(self, request: bytes, context: Any) -> bytes:
         messages().ListPodResourcesRequest.FromString(request)
         self.asked += 1
+        self.authority = context._rpc_event.call_details.host.decode()
         self.wait(context)
         if self.raw is not None:
             return self.raw

@@ -141,6 +141,8 @@ ROOMS = {
     "status": Room(("samples", "catalogue", "redaction", "status.*")),
     # Takes secrets out of whatever people get to see.
     "redaction": Room(),
+    # What a daemon tells of its inside.
+    "debugging": Room(("redaction",)),
     "objectives": Room(),
     "config": Room(("objectives", "redaction", "config.*"), ("pydantic", "yaml")),
     # HTTP: what a request is, what jobs push, everything else.
@@ -163,6 +165,7 @@ ROOMS = {
             "config",
             "catalogue",
             "connection",
+            "debugging",
             "foreign",
             "intake",
             "samples",
@@ -186,6 +189,7 @@ ROOMS = {
             "commands.*",
         )
     ),
+    "commands.debug": Room(("clock", "config", "redaction", "commands.*")),
     "commands.alerts": Room(("objectives", "commands.*")),
     # It looks at this machine where no daemon does.
     "commands.topology": Room(
@@ -220,6 +224,7 @@ ROOMS = {
             "nvml.inventory",
             "owners",
             "plans",
+            "redaction",
             "runner",
             "samples",
             "status",

@@ -68,6 +68,24 @@ def test_it_is_looked_whose_processes_are_where_the_driver_lists_them() -> None:
     assert both <= set(names("sources: {jobs: {enabled: true}}"))
 
 
+def test_pods_are_known_in_a_pod_that_was_given_a_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A token that is mounted is the permission; elsewhere only where that is asked for."""
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    token = tmp_path / "token"
+    text = f"sources: {{inference: {{kubernetes: {{token_file: {token}%s}}}}}}"
+    assert "pods" not in names(text % "")
+    with pytest.raises(ConfigError, match="api_url is needed outside of a pod"):
+        names(text % ", enabled: true")
+    assert "pods" in names(text % ", enabled: true, source: kubelet")
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
+    assert "pods" not in names(text % "")
+    token.write_text("t")
+    assert "pods" in names(text % "")
+    assert "pods" not in names(text % ", enabled: false")
+
+
 def test_a_peak_of_ones_own_starts_only_what_uses_it_anew() -> None:
     """The table of products is that of the settings; no reader of GPUs is disturbed."""
     own = "accelerators: [{name: NVIDIA H100 80GB HBM3, peak_flops: {bf16: 800T}}]"

@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 import pytest
 
+from exporter.requests import AUTHENTICATED
 from exporter.web import PageKey, Services, accepts_gzip, create_app, is_local, negotiate
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
@@ -55,6 +56,7 @@ def ask(
     method: str = "GET",
     query: str = "",
     client: tuple[str, int] | None = ("192.0.2.7", 40000),
+    authenticated: bool = False,
 ) -> Answer:
     """Send one request straight into a new application and return what it sends back."""
     sent: list[Mapping[str, Any]] = []
@@ -78,6 +80,7 @@ def ask(
         "headers": [(name.lower().encode(), value.encode()) for name, value in headers],
         "client": client,
         "server": ("192.0.2.1", 9810),
+        AUTHENTICATED: authenticated,
     }
     asyncio.run(create_app(services)(scope, receive, send))
     start = sent[0]
@@ -136,6 +139,7 @@ def services(pages: Pages) -> Iterator[Services]:
             reload=None,
             release=lambda _: {},
             remote_control=lambda: False,
+            inside=dict,
             scraped=pages.scraped,
             push=no_push,
             executor=executor,
@@ -574,6 +578,29 @@ def test_reload_is_not_for_links(services: Services) -> None:
     """GET changes nothing: a link or a crawler cannot reload."""
     answer = ask(replace(services, reload=tuple), "/-/reload", client=LOCAL)
     assert answer.status == 405
+
+
+@pytest.mark.parametrize("path", ["/-/reload", "/-/release"])
+def test_who_has_shown_who_it_is_may_control_from_afar_where_that_is_wished(
+    services: Services, path: str
+) -> None:
+    """Not without the setting, not without a password or certificate, not from a page."""
+    allowing = replace(services, reload=tuple, remote_control=lambda: True)
+
+    def status(services: Services, *headers: Header, authenticated: bool = True) -> int:
+        return ask(services, path, *headers, method="POST", authenticated=authenticated).status
+
+    assert status(allowing) == 200
+    assert status(allowing, authenticated=False) == 403
+    assert status(allowing, ("Origin", "https://evil.example")) == 403
+    assert status(allowing, ("Sec-Fetch-Site", "cross-site")) == 403
+    assert status(replace(allowing, remote_control=lambda: False)) == 403
+
+
+@pytest.mark.parametrize("path", ["/api/v1/status", "/spot"])
+def test_who_has_shown_who_it_is_sees_details(services: Services, path: str) -> None:
+    assert json.loads(ask(services, path, authenticated=True).body)["detailed"] is True
+    assert json.loads(ask(services, path).body)["detailed"] is False
 
 
 # ---------------------------------------------------------------- what the cloud announces

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import shutil
+import socket
+import ssl
 import subprocess
+import sys
 import threading
 import time
 import urllib.parse
@@ -52,6 +56,7 @@ class Secured:
     """A daemon with a web config, and curl to ask it."""
 
     def __init__(self, start: Start, home: Path, curl: str, web: str, more: str = "") -> None:
+        scheme = "https" if "tls_server_config" in web else "http"
         self.home = home
         self.curl = curl
         self.web = home / "web.yml"
@@ -59,7 +64,7 @@ class Secured:
         file = home / "flopwatch.yaml"
         file.write_text(QUIET + "}\n" + f"push: {{socket: {home / 'push.sock'}}}\n" + more)
         self.daemon: Daemon = start("-c", str(file), "--web.config.file", str(self.web))
-        self.until(lambda: self.ask("/-/ready", "-k", client="client").status == 200)
+        self.until(lambda: self.ask("/-/ready", client="client", scheme=scheme).status == 200)
 
     def ask(
         self, path: str, *options: str, client: str = "", user: str = "", scheme: str = "https"
@@ -120,8 +125,7 @@ def test_users_and_tls_with_curl(secure: Secure) -> None:
     assert one.ask("/-/healthy").status == 200
     assert one.ask("/-/ready").status == 200
     assert one.ask("/metrics", scheme="http").status == 0
-    socket = one.ask("/metrics", "--unix-socket", "push.sock", scheme="http")
-    assert socket.status == 200
+    assert one.ask("/metrics", "--unix-socket", "push.sock", scheme="http").status == 200
     one.until(lambda: f'{REFUSED}{{reason="handshake"}} 1\n' in one.page())
     assert one.ask("/metrics", "--tls-max", "1.1", user="dave:dave123").code == 35
     assert one.ask("/metrics", "--tlsv1.3", user="dave:dave123").status == 200
@@ -183,6 +187,33 @@ def test_certificates_and_users_change_without_a_restart(secure: Secure, tool: T
     one.until(lambda: f"{gauge} 1\n" in one.page())
 
 
+def test_an_open_connection_does_not_outlive_what_it_was_made_under(secure: Secure) -> None:
+    """Plain HTTP, then TLS, then certificates: no kept connection gets in by the old rules."""
+    one = secure("")
+    plain = http.client.HTTPConnection("127.0.0.1", one.daemon.port, timeout=10)
+    assert status_of(plain) == 200
+    one.web.write_text(TLS)
+    one.until(lambda: one.ask("/metrics").status == 200)
+    assert status_of(plain) == 400
+    assert plain.sock is None
+
+    trusting = ssl.create_default_context(cafile=one.home / "ca.crt")
+    address = ("127.0.0.1", one.daemon.port)
+    without = http.client.HTTPSConnection(*address, timeout=10, context=trusting)
+    assert status_of(without) == 200
+    one.web.write_text(MUTUAL)
+    one.until(lambda: one.ask("/metrics").status == 0)
+    assert status_of(without) == 403
+    assert without.sock is None
+
+
+def status_of(connection: http.client.HTTPConnection) -> int:
+    connection.request("GET", "/metrics")
+    answer = connection.getresponse()
+    answer.read()
+    return answer.status
+
+
 def test_headers_are_added_to_every_answer(secure: Secure) -> None:
     headers = "http_server_config: {headers: {X-Frame-Options: deny}}\n"
     one = secure(TLS + USERS + headers)
@@ -223,6 +254,50 @@ def test_a_thousand_wrong_passwords_stop_nobody(secure: Secure) -> None:
     assert statuses <= {401, 429}
     assert 401 in statuses
     assert slowest < 5, slowest
+
+
+def test_hundreds_that_say_nothing_stop_nobody(secure: Secure) -> None:
+    """Connections that never shake hands make room for those that do."""
+    one = secure(TLS)
+    silent = [socket.create_connection(("127.0.0.1", one.daemon.port)) for _ in range(400)]
+    try:
+        began = time.monotonic()
+        assert one.ask("/-/healthy").status == 200
+        assert one.ask("/metrics").status == 200
+        assert time.monotonic() - began < 5
+    finally:
+        for each in silent:
+            each.close()
+
+
+def test_check_tells_what_is_wrong_with_the_web_config(tmp_path: Path) -> None:
+    """So does the start: a daemon that would serve less safely than was asked does not start."""
+    (tmp_path / "web.yml").write_text(TLS)
+    (tmp_path / "flopwatch.yaml").write_text(f"web: {{config_file: {tmp_path / 'web.yml'}}}\n")
+    missing = f"flopwatch: {tmp_path / 'web.yml'}: tls_server_config.cert_file"
+    for arguments in (
+        ["check", str(tmp_path / "flopwatch.yaml")],
+        ["run", "--listen", "127.0.0.1:0", "--web.config.file", str(tmp_path / "web.yml")],
+    ):
+        command = [sys.executable, "-m", "exporter", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+        assert done.returncode == 2
+        assert done.stderr.startswith(missing), done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_users_without_bcrypt_are_an_error(tmp_path: Path) -> None:
+    """The message says what to install."""
+    (tmp_path / "web.yml").write_text(USERS)
+    program = (
+        "import sys; sys.modules['bcrypt'] = None; from exporter.__main__ import main;"
+        f" main(['run', '--listen', '127.0.0.1:0', '--web.config.file', '{tmp_path / 'web.yml'}'])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False
+    )
+    said = f"{tmp_path / 'web.yml'}: basic_auth_users: bcrypt is missing: pip install"
+    assert (done.returncode, done.stderr) == (2, f"flopwatch: {said} flopwatch[web]\n")
 
 
 SCRAPES = """

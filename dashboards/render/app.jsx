@@ -8,6 +8,7 @@ import {
   ThemeContext,
   createTheme,
   dateTime,
+  getDisplayValueAlignmentFactors,
   getFieldDisplayValues,
   renderMarkdown,
 } from '@grafana/data';
@@ -71,6 +72,7 @@ function Inside({ panel, frames, span, width, height, theme }) {
         <VizRepeater
           source={panel} getValues={values} width={width} height={height} renderCounter={0}
           orientation={panel.options.orientation} minVizHeight={16} itemSpacing={8}
+          getAlignmentFactors={getDisplayValueAlignmentFactors}
           renderValue={({ value, width: w, height: h, alignmentFactors }) => (
             <BarGauge
               value={value.display} field={value.field} width={w} height={h} theme={theme}

@@ -37,12 +37,11 @@ def _jobs_of(folder: Path) -> Iterator[str]:
 
 
 def _slurm_folders(top: Path) -> Iterator[Path]:
-    """Yield where Slurm keeps its jobs: at the top, in the system's slice, by controller."""
-    for name in _names(top):
-        if cgroup.is_slurm(name):
-            yield top / name
-        elif name == "system.slice" or "." not in name:
-            yield from (top / name / one for one in _names(top / name) if cgroup.is_slurm(one))
+    """Yield where Slurm keeps its jobs: in a hierarchy, or its slice for the system."""
+    # Each older hierarchy, and the unified one beside them, is a folder at the top.
+    hierarchies = [top, *(top / name for name in _names(top) if "." not in name)]
+    for place in (*hierarchies, *(one / "system.slice" for one in hierarchies)):
+        yield from (place / name for name in _names(place) if cgroup.is_slurm(name))
 
 
 def _names(folder: Path) -> list[str]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from exporter.commands import DEFAULT_URL
 from exporter.commands.alerts_parser import add_alerts_command
+from exporter.commands.debug_parser import add_debug_command
 from exporter.commands.fabric_parser import add_fabric_commands
 from exporter.commands.money_parser import add_money_commands
 
@@ -68,6 +69,7 @@ def add_commands(commands: Any, told: Callable[[Handler], Callable[[Any], int]])
     _json(diagnose)
     add_money_commands(commands, told)
     add_alerts_command(commands, told)
+    add_debug_command(commands, told)
     add_fabric_commands(commands, told)
 
 

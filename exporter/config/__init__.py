@@ -115,6 +115,7 @@ __all__ = [
     "load_yaml",
     "page_url",
     "parse",
+    "plain",
     "printable",
     "setting",
     "validated",
@@ -294,6 +295,14 @@ def validated(model: type[Model], document: object, name: str) -> Model:
         raise ConfigError(
             *(f"{name}: {key}: {reason}" for key, reason in _problems(error, model))
         ) from None
+
+
+def plain(settings: Settings) -> dict[str, Any]:
+    """Return settings as JSON values, for people; objectives are told in words."""
+    told: dict[str, Any] = settings.model_dump(mode="python", warnings=False)
+    for key in ("inference_sla", "training_sla", "sla"):
+        told[key] = [objective.describe() for objective in getattr(settings, key)]
+    return told
 
 
 def load_document(path: Path) -> object:

@@ -71,8 +71,7 @@ class ProbeSettings(Section):
 class PodsSettings(Section):
     """Inference servers among the pods of this node.
 
-    `enabled: auto` is where there is an API server and a token for it, as in a pod that is given
-    one. `source` is who is asked for the pods: the API server, which then tells each change, or the
+    `source` is who is asked for the pods: the API server, which then tells each change, or the
     node's kubelet, each `refresh`. `interval` is how often it is looked what has been told.
     """
 

@@ -161,6 +161,7 @@ class PodFinder:
                     self.origin, one.says.engine, one.says.model_name,
                     allow_destructive_read=self._may_read(one), identity=one.instance,
                     kind="" if one.kind is None else one.kind.engine,
+                    pod=(one.pod.namespace, one.pod.name),
                 )  # fmt: skip
 
 

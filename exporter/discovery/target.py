@@ -31,7 +31,7 @@ class Target:
 
     `identity` changes when another process serves there, whose command line is that of the engine
     `kind`, "" if it is not seen; the page may be told apart more finely. `gpus` are the indices of
-    those it works on, where that is known by hand.
+    those it works on, where that is known by hand; `pod` namespace and name of its pod.
     """
 
     name: str
@@ -43,6 +43,7 @@ class Target:
     allow_destructive_read: bool = False
     identity: str = ""
     kind: str = ""
+    pod: tuple[str, str] | None = None
 
     @property
     def endpoint(self) -> Endpoint:

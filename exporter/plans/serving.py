@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
 from exporter import catalogue as c
@@ -60,6 +61,19 @@ _PROBE_TIMEOUT = 1.0
 """Seconds within which a server that is only suspected has to answer."""
 
 
+class _Server(NamedTuple):
+    """A server that is to be read.
+
+    `identity` tells one process from the next, `kind` is its engine by its command line, `pod` its
+    namespace and name.
+    """
+
+    server: ServerSettings
+    identity: str = ""
+    kind: str = ""
+    pod: tuple[str, str] | None = None
+
+
 def inference_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
     """Yield the readers of servers, configured and discovered, and what goes with them."""
     inference = settings.sources.inference
@@ -68,15 +82,18 @@ def inference_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
     # What is known of engines is a long text, and each server's plan has it in its fingerprint.
     mappings = hashlib.sha256(repr(engines).encode()).hexdigest()
     servers = list(_servers(inference, estate.found, engines))
-    for server, identity, kind in servers:
+    for server, identity, kind, _ in servers:
         one = _server_plan(inference, server, engines, estate.clock)
         yield replace(one, fingerprint=f"{one.fingerprint} {identity} {mappings}")
         # A process that restarts is asked on, as long as it is one of the same engine.
         yield from _probe_plans(settings, server, _Look(server, kind, kind or identity, estate))
-    yield from pods_plans(inference.kubernetes, estate)
+    yield from pods_plans(inference.kubernetes, estate, settings.start_jitter)
     yield _discovery_plan(settings, estate, engines, mappings)
     machine = Machine(Path(settings.root))
-    placed = tuple(Placed(one.name, _local_port(one), one.gpus) for one, *_ in servers)
+    placed = tuple(
+        Placed(one.server.name, _local_port(one.server), one.server.gpus, one.pod)
+        for one in servers
+    )
     if placed and reads_gpus(settings, estate):
         schedule = Schedule(inference.discovery_interval, 2.0, inference.max_series)
         yield Plan(
@@ -118,15 +135,15 @@ def _expect_each_page_once(inference: InferenceSettings) -> None:
 
 def _servers(
     inference: InferenceSettings, found: Register, engines: tuple[Engine, ...]
-) -> Iterator[tuple[ServerSettings, str, str]]:
-    """Yield all servers that are to be read, what tells one process from the next, and its kind."""
-    yield from ((server, "", "") for server in inference.servers if server.enabled)
+) -> Iterator[_Server]:
+    """Yield all servers that are to be read."""
+    yield from (_Server(server) for server in inference.servers if server.enabled)
     # What was found before a reload may be more than what is looked for now.
     origins = {origin for origin, wanted in _origins(inference).items() if wanted}
     names = {engine.name for engine in engines} | {"auto"}
     targets = [one for one in found.targets if one.origin in origins and one.engine in names]
     for target in choose(_statics(inference), targets, inference.max_servers).taken:
-        yield _settings_of(target), target.identity, target.kind
+        yield _Server(_settings_of(target), target.identity, target.kind, target.pod)
 
 
 def _origins(inference: InferenceSettings) -> dict[str, bool]:

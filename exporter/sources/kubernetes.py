@@ -43,7 +43,7 @@ class _Told(NamedTuple):
     gpus: Gpus
     finished: frozenset[tuple[str, str]]
     named: Mapping[Claimed, str]
-    samples: Sequence[Sample]
+    items: Sequence[Sample | Fault]
 
 
 class KubernetesSource:
@@ -113,7 +113,7 @@ class KubernetesSource:
             yield Fault.of("claims", self._unnamed)
         yield from self._rows(heard.answer, gpus)
 
-    def _rows(self, answer: Answer, gpus: Gpus) -> Sequence[Sample]:
+    def _rows(self, answer: Answer, gpus: Gpus) -> Sequence[Sample | Fault]:
         """Return who has what; worked out anew only if something about it is new."""
         finished, told = frozenset(self._finished()), self._told
         if not gpus.known:
@@ -125,14 +125,14 @@ class KubernetesSource:
             and told.named == self._named
             and told.gpus.same(gpus)
         ):
-            return told.samples
+            return told.items
         found = allocated(
             answer.containers, answer.allocatable, gpus, self._wanted,
             pods=self._pods, finished=finished, named=self._named,
         )  # fmt: skip
-        samples = tuple(found.samples(gpus))
-        self._told = _Told(answer, gpus, finished, self._named, samples)
-        return self._told.samples
+        items: list[Sample | Fault] = [*found.samples(gpus), *found.faults()]
+        self._told = _Told(answer, gpus, finished, self._named, items)
+        return items
 
     def _is_due(self, gpus: Gpus) -> bool:
         if self._asked is None:

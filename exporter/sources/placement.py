@@ -1,8 +1,10 @@
 """On which GPUs each inference server works.
 
-The driver lists processes; a server's are the one that listens on its port and all below it. Where
-the configuration states the GPUs, that is what counts. A process that cannot be seen from here (in
-another process namespace, or by a driver that hides it) leads nowhere: then there is no line.
+The driver lists processes; a server's are the one that listens on its port and all below it, or
+those of its pod; where nobody sees the processes of a pod, its GPUs are those that it was given.
+Where the configuration states the GPUs, that is what counts. A process that cannot be seen from
+here (in another process namespace, or by a driver that hides it) leads nowhere: then there is no
+line.
 
     llm_server_gpu{server="local:8000",gpu="0",uuid="GPU-5a1c..."} 1
 """
@@ -23,12 +25,21 @@ from exporter.samples import Fault, Sample, View
 _PER_PROCESS = (c.GPU_PROCESS_MEMORY_BYTES, c.GPU_PROCESS_SM_RATIO)
 
 
+_OF_PODS = (c.GPU_PROCESS_INFO, c.GPU_ALLOCATION_INFO)
+"""Where pods have GPUs: best word first."""
+
+
 class Placed(NamedTuple):
-    """A server that is read: its port if it is on this machine, its GPUs if they are configured."""
+    """A server that is read.
+
+    `port` if it is on this machine, `gpus` if they are configured, `pod` (namespace and name) if it
+    is in one.
+    """
 
     server: str
     port: int | None
     gpus: tuple[int, ...] | None = None
+    pod: tuple[str, str] | None = None
 
 
 class PlacementSource:
@@ -55,7 +66,7 @@ class PlacementSource:
         view = self._view(self._clock.monotonic())
         uuids = {sample.labels[0]: sample.labels[1] for sample in view.samples(c.GPU_INFO)}
         yield from self._configured(uuids)
-        found = self._found(view)
+        found = self._found(view) | self._of_pods(view)
         for server, gpus in sorted(found.items()):
             for gpu, uuid in sorted(gpus):
                 yield c.LLM_SERVER_GPU(1, server, gpu, uuid)
@@ -74,6 +85,12 @@ class PlacementSource:
                     yield Fault(
                         one.server, "unavailable", f"gpus: there is no GPU {gpu}; there are {known}"
                     )
+
+    def _of_pods(self, view: View) -> dict[str, set[tuple[str, str]]]:
+        """Return index and UUID of the GPUs of each server that is in a pod."""
+        servers = [(one.pod, one.server) for one in self._servers if one.gpus is None and one.pod]
+        pods = _gpus_of_pods(view) if servers else {}
+        return {server: pods[pod] for pod, server in servers if pod in pods}
 
     def _found(self, view: View) -> dict[str, set[tuple[str, str]]]:
         """Return index and UUID of the GPUs of each server that has no configured ones."""
@@ -133,3 +150,17 @@ class PlacementSource:
         if len(self._owners) > 10_000:
             self._owners = {}
         self._owners = {key: held for key, held in self._owners.items() if key[1] in kept}
+
+
+def _gpus_of_pods(view: View) -> dict[tuple[str, str], set[tuple[str, str]]]:
+    """Return index and UUID of the GPUs of each pod, by namespace and name."""
+    found: dict[tuple[str, str], set[tuple[str, str]]] = {}
+    for metric in reversed(_OF_PODS):
+        namespace, pod = metric.labels.index("namespace"), metric.labels.index("pod")
+        told: dict[tuple[str, str], set[tuple[str, str]]] = {}
+        for sample in view.samples(metric):
+            if sample.labels[pod]:
+                key = sample.labels[namespace], sample.labels[pod]
+                told.setdefault(key, set()).add((sample.labels[0], sample.labels[1]))
+        found |= told
+    return found

@@ -54,6 +54,9 @@ _ABSENT = {
         "flopwatch-cost": ("Cost of interruptions A", "Runs F"),
         "flopwatch-training": ("Interruptions A",),
     },
+    "thresholds of which burn rates are told are bounds of the buckets": {
+        "flopwatch-inference-sla": ("Burn rates over an hour B",),
+    },
     "each GPU belongs to a pod": {"flopwatch-cost": ("Cost of an hour by state C",)},
     "a first daemon has no gap before it": {"flopwatch-cost": ("Nodes D",)},
     "the job is neither a pipeline nor hides its communication, and has no baseline": {
@@ -79,6 +82,9 @@ BY_CHANCE = {
     ("flopwatch-exporter", "Reads that hang A"),
     # Activity is not known until the first reading, which may come before Prometheus does.
     ("flopwatch-cost", "Cost of an hour by state D"),
+    # The job has to have told of its tokens twice, five minutes apart.
+    ("flopwatch-cost", "Runs C"),
+    ("flopwatch-fleet", "Training cost per million tokens A"),
 }
 """Queries of which no run of the lab can say what they bring."""
 

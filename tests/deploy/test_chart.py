@@ -11,15 +11,17 @@ import jsonschema
 import pytest
 import yaml
 
+from deploy import build
 from exporter import __version__, config
 from tests.deploy.charts import CHART, plain, template
-from tests.deploy.manifests import VERSIONS, Manifest, of_kind, one, pod, render, validate
+from tests.deploy.manifests import VERSIONS, Manifest, of_kind, pod, render, validate
 from tests.deploy.rights import rights
 
 LEVELS = {
     "base": "base", "basic": "overlays/basic", "fabric": "overlays/fabric", "deep": "overlays/deep",
 }  # fmt: skip
 PARTS: dict[str, dict[str, Any]] = {
+    "components/claims": {"claims": True},
     "components/dashboards": {"dashboards": {"enabled": True}},
     "components/gke-cos": {"gpus": "gke-cos"},
     "components/gpus-by-mount": {"gpus": "mount"},
@@ -105,6 +107,7 @@ level: deep
 image: {digest: "sha256:%s", pullPolicy: Always}
 imagePullSecrets: [{name: registry}]
 podDiscovery: true
+claims: true
 pushSocket: true
 podLogs: true
 hostState: true
@@ -136,8 +139,12 @@ def test_names_are_those_of_the_release() -> None:
     manifests = template(yaml.safe_load(EVERYTHING), "gpus")
     names = {manifest["metadata"]["name"] for manifest in manifests}
     assert all(name.startswith("gpus-flopwatch") for name in names)
-    role = one(manifests, "ClusterRoleBinding")
-    assert role["roleRef"]["name"] == role["subjects"][0]["name"] == "gpus-flopwatch"
+    roles = of_kind(manifests, "ClusterRoleBinding")
+    assert {role["roleRef"]["name"] for role in roles} == {
+        "gpus-flopwatch",
+        "gpus-flopwatch-claims",
+    }
+    assert {role["subjects"][0]["name"] for role in roles} == {"gpus-flopwatch"}
     spec = pod(manifests)
     assert spec["priorityClassName"] == "gpus-flopwatch"
     assert spec["containers"][0]["image"] == "flopwatch@sha256:" + "0" * 64
@@ -150,6 +157,17 @@ def test_names_are_those_of_the_release() -> None:
         if "alert" in rule
     }
     assert links == {"https://wiki.example.com/runbooks"}
+
+
+def test_rules_of_ones_own_take_the_place_of_ours() -> None:
+    """A topic that is excluded is left out, and no other."""
+    names = {
+        made["metadata"]["name"]
+        for made in of_kind(
+            template({"rules": {"enabled": True, "exclude": ["sla-alerts"]}}), "PrometheusRule"
+        )
+    }
+    assert names == {f"flopwatch-{topic}" for topic in build.topics()} - {"flopwatch-sla-alerts"}
 
 
 def test_keys_of_ones_own_are_laid_over_the_levels() -> None:

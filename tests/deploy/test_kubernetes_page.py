@@ -80,6 +80,18 @@ def test_the_patch_of_the_page(folder: Path) -> None:
     assert path == "/var/snap/microk8s/common/var/lib/kubelet/pod-resources"
 
 
+def test_a_rule_of_the_page_is_left_out(folder: Path) -> None:
+    """Where rules of one's own take its place."""
+    base = (
+        "resources: [flopwatch/deploy/kubernetes/base]\n"
+        "components: [flopwatch/deploy/kubernetes/components/rules]\n"
+    )
+    manifests = parse(rendered(folder, base + example("# A rule of ours")))
+    names = {made["metadata"]["name"] for made in of_kind(manifests, "PrometheusRule")}
+    assert "flopwatch-sla" in names
+    assert "flopwatch-sla-alerts" not in names
+
+
 def test_the_values_of_the_page(tmp_path: Path) -> None:
     """Helm takes them, and the configuration in them is one."""
     manifests = template(yaml.safe_load(example("# values.yaml")))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -291,6 +293,15 @@ def test_what_is_no_api_server_is_told(answer: bytes, error: type[Exception]) ->
         thread.join(10)
 
 
+def test_pods_that_are_over_are_known_to_be(server: ApiServer, watch: ApiWatch) -> None:
+    """kubernetes 119423: a kubelet goes on listing them with their GPUs; the API knows."""
+    for name, phase in (("done", "Succeeded"), ("broken", "Failed"), ("runs", "Running")):
+        server.put(pod(name, phase=phase))
+    board = PodBoard()
+    list(PodsSource(watch, board, FakeClock()).read())
+    assert board.finished() == {("serving", "done"), ("serving", "broken")}
+
+
 # ---- the kubelet ------------------------------------------------------------------------------
 
 
@@ -320,7 +331,7 @@ def test_a_kubelet_is_asked_now_and_then(server: ApiServer, tmp_path: Path) -> N
 def test_while_the_api_server_is_away_names_and_targets_stay(
     server: ApiServer, watch: ApiWatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """gpu.md 4.2, 10: the last mapping holds, its age is told, and the log has one line."""
+    """dcgm-exporter 342, 428: the last mapping holds, its age is told, and the log has one line."""
     server.put(pod("a"))
     board, pods, clock = Board(), PodBoard(), FakeClock()
     slot = board.enroll("pods", c.EXPORTER, 2, 10, clock.monotonic())
@@ -378,3 +389,30 @@ def test_a_token_without_the_right_is_no_failure_unless_pods_are_wanted(
 def watch_of(watch: ApiWatch) -> ApiWatch:
     """Return another watch of the same."""
     return ApiWatch(watch._access, "node1", SystemClock(), Dice())
+
+
+def test_kubectl_watches_the_same_server(server: ApiServer, tmp_path: Path) -> None:
+    """The server of these tests is not made for our reader: the cluster's own client watches it."""
+    kubectl = Path(sys.executable).parent / "kubectl"
+    server.put(pod("a"))
+    server.put(pod("elsewhere", node="node2"))
+    command = [
+        str(kubectl), "--kubeconfig", "/dev/null", "--server", server.url, "--token", server.token,
+        "--certificate-authority", str(tmp_path / "cert.pem"), "--cache-dir", f"{tmp_path}/kube",
+        "get", "pods", "-A", "--field-selector", "spec.nodeName=node1", "--watch",
+        "-o", "jsonpath={.metadata.name}={.status.phase}{'\\n'}",
+    ]  # fmt: skip
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as one:
+        try:
+            assert one.stdout is not None
+            assert one.stdout.readline() == "a=Running\n"
+            server.bookmark()
+            server.put(pod("b", phase="Pending"))
+            assert one.stdout.readline() == "b=Pending\n"
+            server.put(pod("b"))
+            assert one.stdout.readline() == "b=Running\n"
+        finally:
+            one.kill()
+    assert kinds(server).count("watch") == 1

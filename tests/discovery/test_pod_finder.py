@@ -75,7 +75,7 @@ def test_a_pod_that_says_so_is_read_without_a_question() -> None:
     assert node.finder.look().targets == (
         Target(
             "serving:vllm-0", "http://10.0.0.7:8000/m", "kubernetes", "vllm", "llama",
-            identity=f"{one.uids[0]}@{'a1' * 6}",
+            identity=f"{one.uids[0]}@{'a1' * 6}", pod=("serving", "vllm-0"),
         ),
     )  # fmt: skip
     assert node.probe.asked == []

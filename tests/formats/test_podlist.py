@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -119,6 +120,24 @@ def test_a_list_is_read_with_its_version() -> None:
 def test_what_is_no_list_is_told(body: bytes) -> None:
     with pytest.raises(Malformed, match="not a list of pods"):
         listed(body)
+
+
+def test_a_list_of_a_full_node_takes_little_memory() -> None:
+    """dcgm-exporter 536: tens of gigabytes. 500 pods of 20 kB: the text, twice, and little else."""
+    big = {"kubectl.kubernetes.io/last-applied-configuration": "y" * 18_000}
+    pods = [pod(f"p{at}", annotations=big) for at in range(500)]
+    body = json.dumps({"metadata": {"resourceVersion": "1"}, "items": pods}).encode()
+    assert len(body) > 9_000_000
+    del pods
+    tracemalloc.start()
+    try:
+        found = listed(body)
+        kept, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(found.pods) == 500
+    assert kept < 3_000_000
+    assert peak < len(body) * 1.5
 
 
 _JSON = st.recursive(

@@ -318,6 +318,16 @@ def test_the_page_is_served(container: Container) -> None:
     assert "host_cpu_seconds_total{" in text
 
 
+def test_what_is_no_python_came_along(workshop: Workshop, container: Container) -> None:
+    """The status page's files, and tables and mappings of engines, are in the wheel."""
+    assert "<html" in page(container.port, "/status")
+    inside = [*workshop.podman(), "exec", container.name]
+    assert "H100" in call(*inside, "flopwatch", "roofline")
+    call(
+        *inside, "python", "-c", "from exporter.engines import load_engines; assert load_engines()"
+    )
+
+
 def test_the_daemon_is_nobody(container: Container) -> None:
     """User and group 65532, no capability, no way to more, no file that can be written."""
     status = dict(

@@ -83,6 +83,21 @@ def test_a_shared_gpu_is_split_by_process(node: Node) -> None:
     assert seconds == pytest.approx({("one", ""): 2.0, ("two", ""): 1.2, ("", "840392"): 0.0})
 
 
+def test_clients_of_mps_are_on_the_gpu_that_the_driver_names(node: Node) -> None:
+    """dcgm-exporter 568: shown on a wrong GPU. The server of MPS is nobody's, its clients are."""
+    node.process(9, "v2-bare-service")
+    node.process(10, IN_POD)
+    node.process(11, "v2-crio-systemd-burstable")
+    node.logs("a", "one", POD)
+    node.logs("b", "two", "69349abe-d645-11ea-9c4c-08002709c05c")
+    for pid in (9, 10, 11):
+        node.uses(1, pid, command="nvidia-cuda-mps" if pid == 9 else "python3")
+    samples, _ = node.read(source(node))
+    assert told(samples, "gpu_allocation_processes", "gpu", "pod") == {
+        ("1", "one"): 1, ("1", "two"): 1, ("1", ""): 1
+    }  # fmt: skip
+
+
 def test_a_driver_that_tells_no_shares_gives_no_shares(node: Node) -> None:
     """MIG: the memory is split, and a time that nobody knows is not 0."""
     node.process(10, IN_POD)

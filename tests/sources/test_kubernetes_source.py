@@ -247,6 +247,10 @@ def test_while_a_device_is_not_known_no_gpu_is_called_free(lab: Lab) -> None:
     items = lab.read()
     assert unresolved(items) == {"nvidia.com/gpu": 1}
     assert lab.pods(items) == []
+    (fault,) = (one for one in items if isinstance(one, Fault))
+    assert fault == Fault(
+        "nvidia.com/gpu", "unavailable", "'card-x' of ml/a: of no GPU that is known here"
+    )
 
 
 def test_a_gpu_that_a_virtual_machine_has_is_found_by_its_address(lab: Lab) -> None:
@@ -445,6 +449,8 @@ def test_two_pods_at_once_for_one_gpu_are_told_as_such_and_neither_has_it(lab: L
     items = lab.read()
     assert lab.pods(items) == [Row("1", "")]
     assert unresolved(items) == {"nvidia.com/gpu": 1}
+    (fault,) = (one for one in items if isinstance(one, Fault))
+    assert fault.detail == f"{GPU[0]}: ml/a, ml/b say that each has it alone"
     lab.kubelet.pods.pop(0)
     assert lab.pods() == [Row("0", "b"), Row("1", "")]
 
@@ -545,6 +551,12 @@ def test_an_answer_without_end_is_refused(lab: Lab) -> None:
     with pytest.raises(SourceError, match="RESOURCE_EXHAUSTED") as caught:
         lab.read()
     assert caught.value.reason == "unavailable"
+
+
+def test_the_request_is_to_a_host_that_a_server_in_go_takes(lab: Lab) -> None:
+    """gRPC puts the socket's path there, which the kubelet's HTTP/2 calls malformed."""
+    lab.read()
+    assert lab.kubelet.authority == "localhost"
 
 
 def test_a_restart_of_the_kubelet_costs_nothing(lab: Lab) -> None:

@@ -116,3 +116,26 @@ def test_a_server_whose_socket_is_gone_has_no_gpus(tmp_path: Path, table: str) -
         (tmp_path / "proc/net").mkdir(parents=True)
         (tmp_path / "proc/net/tcp").write_text(table)
     assert read([Placed("a", 8000)], info(0), memory(0, 12), root=tmp_path) == ([], [])
+
+
+def test_a_server_in_a_pod_has_the_gpus_of_its_pod() -> None:
+    """Those that its processes use, of all that it was given where nobody sees the processes."""
+
+    def used(gpu: int, pod: str) -> Sample:
+        labels = dict.fromkeys(c.GPU_PROCESS_INFO.labels, "")
+        labels |= {"gpu": str(gpu), "uuid": f"GPU-{gpu}", "pid": "1", "namespace": "n", "pod": pod}
+        return c.GPU_PROCESS_INFO(1, *labels.values())
+
+    def given(gpu: int, pod: str) -> Sample:
+        return c.GPU_ALLOCATION_INFO(1, str(gpu), f"GPU-{gpu}", "n", pod, "main")
+
+    servers = [
+        Placed("n:a", None, None, ("n", "a")), Placed("n:b", None, None, ("n", "b")),
+        Placed("n:c", None, None, ("n", "c")), Placed("n:d", None, (3,), ("n", "a")),
+        Placed("m:a", None, None, ("m", "a")),
+    ]  # fmt: skip
+    placed, faults = read(
+        servers, *map(info, range(4)), used(0, "a"), given(0, "a"), given(1, "a"), given(2, "b")
+    )
+    assert placed == [("n:d", "3", "GPU-3"), ("n:a", "0", "GPU-0"), ("n:b", "2", "GPU-2")]
+    assert faults == []

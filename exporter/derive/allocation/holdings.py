@@ -19,7 +19,10 @@ from exporter.derive.allocation.gpus import Gpus, Part
 from exporter.derive.allocation.pods import Pod, Pods
 from exporter.formats.device_ids import DeviceId, claimed_device, device_id
 from exporter.formats.podresources import Claimed, Container, Device
-from exporter.samples import Sample
+from exporter.samples import Fault, Sample
+
+_SHOWN = 3
+"""Devices that a fault names."""
 
 
 class Wanted(NamedTuple):
@@ -58,12 +61,19 @@ class Holding(NamedTuple):
         return (self.namespace, self.pod, self.container)
 
 
+class Unplaced(NamedTuple):
+    """A device that was given to nobody: its resource or driver, and what is wrong with it."""
+
+    resource: str
+    problem: str
+
+
 class Allocation(NamedTuple):
-    """Who has what; GPUs that nobody has; devices by resource that were given to nobody."""
+    """Who has what; GPUs that nobody has; devices that were given to nobody."""
 
     holdings: tuple[Holding, ...] = ()
     free: tuple[str, ...] = ()
-    unresolved: Mapping[str, int] = {}
+    unresolved: tuple[Unplaced, ...] = ()
     replicas: Mapping[Part, int] = {}
     """How many replicas there are of what is handed out in replicas."""
 
@@ -77,8 +87,15 @@ class Allocation(NamedTuple):
                 gpu = gpus.index(part.uuid), part.uuid
                 yield c.GPU_ALLOCATION_PART_INFO(1, *gpu, part.instance, part.replica, *one.labels)
         yield from self._shares(gpus)
-        for resource, number in self.unresolved.items():
+        for resource, number in Counter(one.resource for one in self.unresolved).items():
             yield c.GPU_ALLOCATION_UNRESOLVED_DEVICES(number, resource)
+
+    def faults(self) -> Iterator[Fault]:
+        """Yield a fault for each resource of which devices were given to nobody."""
+        for resource in dict.fromkeys(one.resource for one in self.unresolved):
+            problems = [one.problem for one in self.unresolved if one.resource == resource]
+            more = f"; {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
+            yield Fault(resource, "unavailable", "; ".join(problems[:_SHOWN]) + more)
 
     def _shares(self, gpus: Gpus) -> Iterator[Sample]:
         """Yield how much of each GPU each container has, where that is known of all its parts."""
@@ -119,7 +136,7 @@ def allocated(
     `pods` has looked at the same containers, `finished` are pods known to be over, `named` are the
     UUIDs of claimed devices as far as they are known.
     """
-    unresolved: Counter[str] = Counter()
+    unresolved: list[Unplaced] = []
 
     def claimed(one: Claimed) -> Part | None:
         ways = device_id((named or {}).get(one, "")), claimed_device(one.device)
@@ -135,7 +152,7 @@ def allocated(
 
     settled = tuple(_settled(holdings, owner, unresolved))
     replicas = Counter(part.shared for part in dict.fromkeys(managed) if part.replica)
-    return Allocation(settled, tuple(free), unresolved, replicas)
+    return Allocation(settled, tuple(free), tuple(unresolved), replicas)
 
 
 def _held(
@@ -143,7 +160,7 @@ def _held(
     gpus: Gpus,
     wanted: Wanted,
     part_of: Callable[[Claimed], Part | None],
-    unresolved: Counter[str],
+    unresolved: list[Unplaced],
 ) -> Iterator[Holding]:
     for one in containers:
         names = (one.namespace, one.pod, one.name)
@@ -151,14 +168,19 @@ def _held(
             if (part := _part(device, gpus, wanted)) is not None:
                 yield Holding(part, *names, device.resource)
             elif _is_gpu(device, wanted):
-                unresolved[device.resource] += 1
+                unresolved.append(_unknown(device.resource, device.id, one))
         for claimed in one.claimed:
             if not wanted.takes(claimed.driver):
                 continue
             if (part := part_of(claimed)) is not None:
                 yield Holding(part, *names, claimed.driver, claimed=True)
             else:
-                unresolved[claimed.driver] += 1
+                unresolved.append(_unknown(claimed.driver, claimed.device, one))
+
+
+def _unknown(resource: str, device: str, container: Container) -> Unplaced:
+    owner = f"{container.namespace}/{container.pod}"
+    return Unplaced(resource, f"{device[:64]!r} of {owner}: of no GPU that is known here")
 
 
 def _part(device: Device, gpus: Gpus, wanted: Wanted) -> Part | None:
@@ -187,7 +209,7 @@ def _names_itself(said: DeviceId) -> bool:
 def _settled(
     holdings: Iterable[Holding],
     owner_of: Callable[[Collection[Pod]], Pod | None],
-    unresolved: Counter[str],
+    unresolved: list[Unplaced],
 ) -> Iterator[Holding]:
     """Yield the holdings, of what only one pod can have only that of one."""
     claims: dict[Part, dict[Pod, None]] = {}
@@ -203,7 +225,10 @@ def _settled(
         if owner == one.owner:
             yield one
         elif owner is None and one.owner == next(iter(some)):
-            unresolved[one.resource] += 1
+            pods = ", ".join("/".join(pod) for pod in some)
+            unresolved.append(
+                Unplaced(one.resource, f"{one.part.uuid}: {pods} say that each has it alone")
+            )
 
 
 def _told(holdings: Iterable[Holding], gpus: Gpus) -> Iterator[Sample]:

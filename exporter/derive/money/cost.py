@@ -20,7 +20,7 @@ from typing import Any
 from exporter import catalogue as c
 from exporter.derive.derivation import Derivation, readings
 from exporter.derive.memory import Memory
-from exporter.derive.money import activity, energy, owners, runs, tenants
+from exporter.derive.money import activity, energy, jobs, owners, runs, tenants
 from exporter.derive.money.accounts import (
     PATIENCE,
     STATES,
@@ -30,6 +30,7 @@ from exporter.derive.money.accounts import (
 )
 from exporter.derive.money.activity import activities
 from exporter.derive.money.energy import Energy, Meters
+from exporter.derive.money.jobs import Jobs, jobs_of
 from exporter.derive.money.owners import owners_of
 from exporter.derive.money.pricing import Instance, Offer, Pricing, instance_of
 from exporter.derive.money.runs import Runs
@@ -52,6 +53,7 @@ INPUTS: tuple[Metric, ...] = (
     *_PRESENT,
     *activity.INPUTS,
     *owners.INPUTS,
+    *jobs.INPUTS,
     c.SPOT_INSTANCE_INFO,
     c.COST_OPENCOST_GPU_HOUR_DOLLARS,
     *energy.INPUTS,
@@ -69,6 +71,7 @@ OUTPUTS: tuple[Metric, ...] = (
     c.COST_IDLE_DOLLARS_PER_HOUR,
     *energy.OUTPUTS,
     *tenants.OUTPUTS,
+    *jobs.OUTPUTS,
     *runs.OUTPUTS,
 )
 
@@ -163,6 +166,7 @@ class _Cost:
         self._tenants = shares
         self._newest = newest
         self._longest_gap = longest_gap
+        self._jobs = Jobs()
         self._runs = Runs()
         self._waste = _Waste()
         self._accounts: dict[str, Account] = {}
@@ -181,7 +185,7 @@ class _Cost:
         )
         self._find(view, now)
         told = activities(view, now)
-        holders = owners_of(view)
+        holders, working = owners_of(view), jobs_of(view)
         waste: list[float] = []
         for uuid, account in self._accounts.items():
             booked = account.book(
@@ -196,6 +200,8 @@ class _Cost:
                 self._pricing.contract(self._instance) if price is None else price.pricing
             )
             account.owners = None if holders is None else holders.get(uuid)
+            if account.owners is None and working.get(uuid) == ():
+                account.owners = ()  # a scheduler that gives whole GPUs says that nobody has it
             account.shared = account.shared or account.owners is not None
             account.counts = account.counts or self._dollars(account, now + offset) is not None
         if waste:
@@ -206,6 +212,9 @@ class _Cost:
         self._meters.look(readings(view, c.GPU_ENERGY_JOULES_TOTAL, now))
         self._meters.forget((one.gpu, one.uuid) for one in self._accounts.values())
         self._tenants.begin(((one.owners, one.contract) for one in self._accounts.values()), now)
+        self._jobs.begin(
+            working, ((uuid, one.contract) for uuid, one in self._accounts.items()), now
+        )
         self._runs.look(view, now)
         return list(self._samples(now, now + offset))
 
@@ -213,6 +222,7 @@ class _Cost:
         if not booked.nanoseconds:
             return
         self._tenants.book(account.owners, account.contract, booked, now)
+        self._jobs.book(account.uuid, account.contract, booked, now)
         self._runs.pay((account.gpu, account.uuid), booked)
 
     # ------------------------------------------------------------ what is on the board
@@ -270,6 +280,7 @@ class _Cost:
         yield from self._meters.samples()
         yield from self._runs.samples(prices)
         yield from self._tenants.samples(now)
+        yield from self._jobs.samples(now)
 
     def _prices(self, wall: float) -> Iterator[tuple[tuple[str, str], float]]:
         for account in self._accounts.values():
@@ -317,6 +328,7 @@ class _Cost:
             "offer": None if self._offer is None else list(self._offer),
             "energy": self._meters.memory(),
             "tenants": self._tenants.memory(),
+            "jobs": self._jobs.memory(),
             "runs": self._runs.memory(),
         }
 
@@ -334,6 +346,7 @@ class _Cost:
         accounts = {str(uuid): Account.restored(one) for uuid, one in memory["accounts"].items()}
         self._meters.restore(memory["energy"], same=same, final=final)
         self._tenants.restore(memory["tenants"], now, keep=keep)
+        self._jobs.restore(memory.get("jobs", ()), now, keep=keep)
         self._runs.restore(memory["runs"], now, same=same, keep=keep)
         self._counted = amount(memory["counted"]) if keep else 0.0
         if same:

@@ -37,7 +37,7 @@ _OF_TENANTS = (c.COST_TENANT_GPU_SECONDS_TOTAL, c.COST_TENANT_UNUSED_GPU_SECONDS
 _OF_PODS = (c.COST_POD_GPU_SECONDS_TOTAL, c.COST_POD_UNUSED_GPU_SECONDS_TOTAL)
 
 
-class _Sum:
+class Sum:
     """What one tenant had: nanoseconds, those unused, dollars; `paid` if there was a price."""
 
     __slots__ = ("dollars", "nanoseconds", "paid", "seen", "unused")
@@ -50,6 +50,7 @@ class _Sum:
         self.seen = now
 
     def add(self, nanoseconds: int, unused: int, dollars: float | None, now: float) -> None:
+        """Book more."""
         self.nanoseconds += nanoseconds
         self.unused += unused
         self.seen = now
@@ -58,10 +59,12 @@ class _Sum:
             self.paid = True
 
     def memory(self) -> list[Any]:
+        """Return it as plain values."""
         return [self.nanoseconds, self.unused, self.dollars, self.paid]
 
     @classmethod
-    def restored(cls, memory: Iterable[Any], now: float, *, keep: bool) -> _Sum:
+    def restored(cls, memory: Iterable[Any], now: float, *, keep: bool) -> Sum:
+        """Return what was remembered, with its figures if they are to be kept."""
         one = cls(now)
         nanoseconds, unused, dollars, paid = memory
         if keep:
@@ -76,8 +79,8 @@ class Tenants:
 
     def __init__(self, quotas: Mapping[str, float]) -> None:
         self._quotas = dict(quotas)
-        self._tenants: dict[tuple[str, str], _Sum] = {}
-        self._pods: dict[tuple[str, str, str], _Sum] = {}
+        self._tenants: dict[tuple[str, str], Sum] = {}
+        self._pods: dict[tuple[str, str, str], Sum] = {}
         self._has: dict[str, float] | None = None
 
     def begin(self, owners: Iterable[tuple[Owners | None, str]], now: float) -> None:
@@ -92,8 +95,8 @@ class Tenants:
             has = {} if has is None else has
             for (namespace, pod, _), share in zip(some, shares_of(some), strict=True):
                 has[namespace] = has.get(namespace, 0.0) + share
-                self._tenants.setdefault((namespace, contract), _Sum(now)).seen = now
-                self._pods.setdefault((namespace, pod, contract), _Sum(now)).seen = now
+                self._tenants.setdefault((namespace, contract), Sum(now)).seen = now
+                self._pods.setdefault((namespace, pod, contract), Sum(now)).seen = now
         self._has = has
 
     def book(self, owners: Owners | None, pricing: str, booked: Booked, now: float) -> None:
@@ -107,20 +110,20 @@ class Tenants:
         ):
             unused = min(idle, nanoseconds)
             dollars = None if booked.dollars is None else booked.dollars * share
-            tenant = self._tenants.setdefault((namespace, pricing), _Sum(now))
+            tenant = self._tenants.setdefault((namespace, pricing), Sum(now))
             tenant.add(nanoseconds, unused, dollars, now)
-            one = self._pods.setdefault((namespace, pod, pricing), _Sum(now))
+            one = self._pods.setdefault((namespace, pod, pricing), Sum(now))
             one.add(nanoseconds, unused, dollars, now)
 
     def samples(self, now: float) -> Iterator[Sample]:
         """Yield all counters, and what of the quotas is used."""
         self._forget(now)
         for tenant, one in self._tenants.items():
-            yield from _times(_OF_TENANTS, one, tenant)
+            yield from times(_OF_TENANTS, one, tenant)
             if one.paid:
                 yield c.COST_TENANT_DOLLARS_TOTAL(one.dollars, *tenant)
         for pod, one in self._pods.items():
-            yield from _times(_OF_PODS, one, pod)
+            yield from times(_OF_PODS, one, pod)
         for namespace, quota in self._quotas.items():
             yield c.COST_QUOTA_GPUS(quota, namespace)
         if self._has is None:
@@ -135,8 +138,8 @@ class Tenants:
         gone = [pod for pod, one in self._pods.items() if now - one.seen > LINGERS]
         for pod in gone:
             del self._pods[pod]
-        _cut(self._pods)
-        _cut(self._tenants)
+        cut(self._pods)
+        cut(self._tenants)
 
     def memory(self) -> dict[str, Any]:
         """Return it as plain values."""
@@ -152,18 +155,20 @@ class Tenants:
         """
         for namespace, pricing, one in memory["tenants"]:
             key = str(namespace), str(pricing)
-            self._tenants[key] = _Sum.restored(one, now, keep=keep)
+            self._tenants[key] = Sum.restored(one, now, keep=keep)
         for namespace, pod, pricing, one in memory["pods"]:
             place = str(namespace), str(pod), str(pricing)
-            self._pods[place] = _Sum.restored(one, now, keep=keep)
+            self._pods[place] = Sum.restored(one, now, keep=keep)
 
 
-def _times(metrics: tuple[Metric, Metric], one: _Sum, labels: tuple[str, ...]) -> Iterator[Sample]:
+def times(metrics: tuple[Metric, Metric], one: Sum, labels: tuple[str, ...]) -> Iterator[Sample]:
+    """Yield the time that was had, and what of it was not used."""
     for metric, nanoseconds in zip(metrics, (one.nanoseconds, one.unused), strict=True):
         yield Sample(metric, labels, nanoseconds / 1e9)
 
 
-def _cut(sums: dict[Any, _Sum]) -> None:
+def cut(sums: dict[Any, Sum]) -> None:
+    """Keep only so many: those that were seen last."""
     if len(sums) > MOST:
         for key in sorted(sums, key=lambda key: sums[key].seen)[: len(sums) - MOST]:
             del sums[key]

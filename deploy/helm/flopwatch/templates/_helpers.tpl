@@ -47,3 +47,56 @@ root: {{ or (ge $level 1) $cos .Values.pushSocket .Values.podLogs .Values.hostSt
 {{- define "flopwatch.priorityClass" -}}
 {{- .Values.priorityClass.name | default (include "flopwatch.fullname" .) }}
 {{- end }}
+
+{{- /* A role for the daemon: the context, what its name ends in, its rule. */}}
+{{- define "flopwatch.role" }}
+{{- $ := index . 0 }}
+{{- $name := printf "%s%s" (include "flopwatch.fullname" $) (index . 1) }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata:
+  name: {{ $name }}
+  labels:
+    {{- include "flopwatch.labels" $ | nindent 4 }}
+rules:
+  - {{- index . 2 | toYaml | nindent 4 }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata:
+  name: {{ $name }}
+  labels:
+    {{- include "flopwatch.labels" $ | nindent 4 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: ClusterRole
+  name: {{ $name }}
+subjects:
+  - kind: ServiceAccount
+    name: {{ include "flopwatch.fullname" $ }}
+    namespace: {{ $.Release.Namespace }}
+{{- end }}
+
+{{- /* Lets the daemon out to the API server: the context, what the policy's name ends in. */}}
+{{- define "flopwatch.apiServer" }}
+{{- $ := index . 0 }}
+---
+# The API server has no address that is the same everywhere.
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata:
+  name: {{ include "flopwatch.fullname" $ }}{{ index . 1 }}
+  namespace: {{ $.Release.Namespace }}
+  labels:
+    {{- include "flopwatch.labels" $ | nindent 4 }}
+spec:
+  podSelector:
+    matchLabels:
+      {{- include "flopwatch.selector" $ | nindent 6 }}
+  policyTypes: [Egress]
+  egress:
+    - ports:
+        - {protocol: TCP, port: 443}
+        - {protocol: TCP, port: 6443}
+{{- end }}
