@@ -31,6 +31,12 @@ def begin(port: int) -> Daemon:
     return Daemon(command, port)
 
 
+def end(demo: Daemon) -> None:
+    """Let it take its files along."""
+    demo.process.terminate()
+    demo.process.communicate(timeout=30)
+
+
 @pytest.fixture(scope="module")
 def daemon() -> Iterator[Daemon]:
     """The demo, as far as it knows its run and its servers."""
@@ -39,8 +45,7 @@ def daemon() -> Iterator[Daemon]:
     demo.wait_for("/metrics", lambda _, page: "train_mfu_loss_ratio{" in page, seconds=90)
     demo.wait_for("/metrics", lambda _, page: 'signal="ttft"' in page, seconds=90)
     yield demo
-    demo.process.kill()
-    demo.process.communicate()
+    end(demo)
 
 
 @pytest.fixture
@@ -158,8 +163,7 @@ def test_it_goes_on_while_the_daemon_is_away(open_: Open) -> None:
     demo = begin(port)
     try:
         terminal.wait_for(holds("llama-70b"), seconds=90)
-        demo.process.kill()
-        demo.process.communicate()
+        end(demo)
         frame = terminal.wait_for(holds("does not answer"))
         assert not holds("llama-70b")(frame)
         assert fits(frame, 80, 24)
@@ -167,8 +171,7 @@ def test_it_goes_on_while_the_daemon_is_away(open_: Open) -> None:
         terminal.press("q")
         assert terminal.end() == 0
     finally:
-        demo.process.kill()
-        demo.process.communicate()
+        end(demo)
 
 
 def test_no_colour_is_used_where_none_is_wanted(daemon: Daemon, open_: Open) -> None:
