@@ -90,6 +90,7 @@ class Store:
     def __init__(self, where: Callable[[], tuple[Path | None, bool]]) -> None:
         self._where = where
         self._seen: _Seen = ()
+        self._looked: _Seen = ()
         self._files: tuple[Path, ...] = ()
         self._told = ""
         self.policy = Policy()
@@ -105,9 +106,14 @@ class Store:
         self._load(self._look())
 
     def look(self) -> None:
-        """Load again if a file has changed; on any error everything stays as it is."""
-        seen = self._look()
-        if seen == self._seen:
+        """Load again if a file has changed; on any error everything stays as it is.
+
+        A state counts once it is seen twice: a file that is being written is empty at first, and
+        an empty one opens the door.
+        """
+        before, seen = self._looked, self._look()
+        self._looked = seen
+        if seen == self._seen or seen != before:
             return
         try:
             self._load(seen)

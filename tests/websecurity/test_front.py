@@ -163,12 +163,28 @@ def test_a_changed_file_counts_and_a_broken_one_does_not(
     assert "dave123" not in caplog.text
 
     web.unlink()
-    lab.security.look()
+    for _ in range(2):
+        lab.security.look()
     assert (lab.ask(), successful()) == (401, 0)
 
     web.write_text("")
-    lab.security.look()
+    for _ in range(2):
+        lab.security.look()
     assert (lab.ask(), successful()) == (200, 1)
+
+
+def test_a_file_that_is_being_written_does_not_open_the_door(
+    executor: ThreadPoolExecutor, web: Path
+) -> None:
+    """`cp new.yml web.yml` empties it first, and an empty one wants no password."""
+    lab = Lab(executor, config_file=str(web))
+    for text in ("", "http_server_config: {}\n", USERS.replace("dave", "anna")):
+        web.write_text(text)
+        lab.security.look()
+        assert lab.ask() == 401, text
+    assert lab.ask("/metrics", DAVE) == 200
+    lab.security.look()
+    assert lab.ask("/metrics", DAVE) == 401
 
 
 def test_addresses_are_boundedly_many_and_a_host_is_one_in_ipv6() -> None:
