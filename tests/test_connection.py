@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import functools
 import socket
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +18,9 @@ from uvicorn.server import ServerState
 from exporter import connection
 from exporter.connection import Connection, Crowd
 from exporter.requests import PLAIN, Answer, Receive, Scope, Send
+from exporter.websecurity.doorway import Doorways, Make
+from exporter.websecurity.policy import Policy
+from tests.certificates import Authority
 
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 CHUNKED = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -39,15 +44,18 @@ async def much(_: Scope, __: Receive, send: Send) -> None:
 
 
 @asynccontextmanager
-async def client(application: Application, crowd: Crowd) -> AsyncIterator[socket.socket]:
-    """Lend a client whose connection the application serves."""
+async def client(
+    application: Application, crowd: Crowd, door: Callable[[Make], asyncio.Protocol] | None = None
+) -> AsyncIterator[socket.socket]:
+    """Lend a client whose connection the application serves, behind a door if there is one."""
     loop = asyncio.get_running_loop()
     config = uvicorn.Config(application, ws="none", lifespan="off", log_config=None)
     config.load()
     make = functools.partial(
         Connection, config=config, server_state=ServerState(), app_state={}, crowd=crowd
     )
-    server = await loop.create_server(make, "127.0.0.1", 0)
+    enter = make if door is None else functools.partial(door, make)
+    server = await loop.create_server(enter, "127.0.0.1", 0)
     with socket.socket() as one:
         one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         one.setblocking(False)
@@ -56,11 +64,21 @@ async def client(application: Application, crowd: Crowd) -> AsyncIterator[socket
     server.close()
 
 
-async def ended(crowd: Crowd) -> bool:
+class Seen(Crowd):
+    """Connections of which it is known that there were some."""
+
+    came = False
+
+    def enter(self, address: str) -> bool:
+        self.came = True
+        return super().enter(address)
+
+
+async def ended(crowd: Seen) -> bool:
     """Tell whether the daemon ends the connection by itself."""
     try:
         async with asyncio.timeout(PATIENCE):
-            while crowd.open:
+            while crowd.open or not crowd.came:
                 await asyncio.sleep(0.01)
     except TimeoutError:
         return False
@@ -68,7 +86,7 @@ async def ended(crowd: Crowd) -> bool:
 
 
 async def is_ended_after(application: Application, *sent: bytes) -> bool:
-    crowd = Crowd()
+    crowd = Seen()
     async with client(application, crowd) as one:
         for data in sent:
             try:
@@ -108,7 +126,7 @@ async def test_a_body_in_small_chunks_is_read() -> None:
         told.append(length)
         await hello(_, receive, send)
 
-    crowd = Crowd()
+    crowd = Seen()
     async with client(count, crowd) as one:
         loop = asyncio.get_running_loop()
         body = b"10\r\n0123456789abcdef\r\n" * 20_000 + b"0\r\n\r\n"
@@ -134,7 +152,7 @@ async def test_ten_thousand_requests_at_once_take_no_memory() -> None:
 
 @in_a_loop
 async def test_a_few_requests_at_once_are_answered() -> None:
-    crowd = Crowd()
+    crowd = Seen()
     async with client(hello, crowd) as one:
         loop = asyncio.get_running_loop()
         await loop.sock_sendall(one, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n" * connection.MOST_AHEAD)
@@ -154,6 +172,30 @@ async def test_who_does_not_take_its_answer_is_not_waited_for(
 
 
 @in_a_loop
+async def test_an_encrypted_answer_that_is_not_taken_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tool: Callable[[str], str]
+) -> None:
+    """TLS counts as gone what it has handed on to the connection below it."""
+    monkeypatch.setattr(connection, "SECONDS_TO_ANSWER", 0.2)
+    Authority(tmp_path, openssl=tool("openssl")).sign("server", "DNS:localhost")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "server.crt", tmp_path / "server.key")
+    doors = Doorways(lambda: Policy(context), lambda _: True, lambda _: None)
+    crowd = Seen()
+
+    def talk(one: socket.socket) -> ssl.SSLSocket:
+        trusting = ssl.create_default_context(cafile=tmp_path / "ca.crt")
+        secured = trusting.wrap_socket(one, server_hostname="localhost")
+        secured.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        return secured
+
+    async with client(much, crowd, doors.door) as one:
+        one.settimeout(PATIENCE)
+        with await asyncio.to_thread(talk, one):
+            assert await ended(crowd)
+
+
+@in_a_loop
 async def test_a_body_that_nobody_wants_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """The answer has been given, and the body trickles on."""
     monkeypatch.setattr(connection, "SECONDS_TO_ANSWER", 0.2)
@@ -165,7 +207,7 @@ async def test_a_body_that_nobody_wants_is_not_waited_for(monkeypatch: pytest.Mo
 async def test_a_connection_is_kept_for_the_next_request(monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit of the answer is none of the time between requests."""
     monkeypatch.setattr(connection, "SECONDS_TO_ANSWER", 0.1)
-    crowd = Crowd()
+    crowd = Seen()
     async with client(hello, crowd) as one:
         loop = asyncio.get_running_loop()
         for _ in range(3):
