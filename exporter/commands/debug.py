@@ -199,7 +199,8 @@ def _secrets(settings: Settings, environment: Mapping[str, str]) -> Iterator[str
             continue
         yield from (line.strip() for line in content.splitlines())
     for name, value in environment.items():
-        if _SECRET_NAME.search(name) and not value.startswith("/"):
+        # A path is none; what begins like one may be: base64 has the slash.
+        if _SECRET_NAME.search(name) and not (value.startswith("/") and os.path.exists(value)):  # noqa: PTH110 - a Path raises for what is too long
             yield value
 
 

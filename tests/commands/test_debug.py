@@ -183,6 +183,15 @@ def test_a_password_in_a_web_config_that_is_wrong_is_not_told(tmp_path: Path, we
     assert "hunter2x" not in "".join(parts.values())
 
 
+def test_a_secret_that_begins_with_a_slash_is_one() -> None:
+    """Base64 has the slash, and what began with one was taken for a path."""
+    from exporter.commands.debug import _secrets
+    from exporter.config import Settings
+
+    environment = {"A_TOKEN": "/9j4AAQSkZJRg", "TOKEN_DIRECTORY": "/proc", "HOME": "/9j4AAQS"}
+    assert list(_secrets(Settings(), environment)) == ["/9j4AAQSkZJRg"]
+
+
 def test_what_is_too_long_is_cut(tmp_path: Path) -> None:
     from exporter.clock import SystemClock
     from exporter.commands.debug import MOST, Door
