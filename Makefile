@@ -72,7 +72,7 @@ $(MODULES): dashboards/render/package.json
 test-grafana: $(VENV)/.dev $(MODULES) ## draw all boards with Grafana's own libraries (MODULES=... for a node_modules elsewhere)
 	FLOPWATCH_GRAFANA_MODULES=$(MODULES) $(BIN)/python -m pytest -m real tests/dashboards/test_drawn.py $(ARGS)
 
-pictures-boards: $(VENV)/.dev $(MODULES) ## take the boards' pictures for docs/images from the demo's story (12 minutes)
+pictures-boards: $(VENV)/.dev $(MODULES) ## take the boards' pictures for docs/images from the demo's story (a quarter of an hour)
 	$(BIN)/python -m tests.dashboards.pictures --light --modules $(MODULES) $(ARGS)
 
 .PHONY: manifests lock test-image

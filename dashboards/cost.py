@@ -152,7 +152,7 @@ def _states() -> Row:
                 unit="currencyUSD",
                 high=None,
                 decimals=2,
-                width=4,
+                width=5,
             ),
             table(
                 "Nodes",
@@ -186,7 +186,7 @@ def _states() -> Row:
                 "What each node costs. Not counted: the time before its daemon began, as far as"
                 " that is known.",
                 sort="idle, an hour",
-                width=8,
+                width=7,
             ),
             table(
                 "Prices",

@@ -53,6 +53,7 @@ def node() -> Iterator[str]:
         yield f"http://127.0.0.1:{port}"
     finally:
         demo.stop()
+        demo.process.communicate()
 
 
 def take(browser: Browser, address: str, picture: Picture) -> None:

@@ -21,7 +21,9 @@ def series(name: str, gpu: int, who: str = "", more: str = "") -> str:
 
 NOBODY = WHO.format("", "").replace('container="main"', 'container=""')
 A, B, C = (WHO.format(*one) for one in (("ml", "a"), ("ml", "b"), ("web", "c")))
-TOLD = {
+OF_A = 'namespace="ml", pod="a", container="main", pod_uid="1", cluster_job=""'
+OF_JOB = 'namespace="", pod="", container="", pod_uid="", cluster_job="7"'
+TOLD: dict[str, float | str] = {
     series("gpu_allocation_info", 0, A): 1,
     series("gpu_allocation_info", 1, B): 1,
     series("gpu_allocation_info", 1, C): 1,
@@ -34,26 +36,41 @@ TOLD = {
     series("gpu_utilization_ratio", 1): 0.5,
     series("gpu_utilization_ratio", 2): 0,
     series("gpu_mig_memory_used_bytes", 1, more='mig="3"'): 4096,
+    series("gpu_allocation_memory_used_bytes", 0, OF_A): 1024,
+    series("gpu_allocation_memory_used_bytes", 0, OF_JOB): 512,
+    series("gpu_allocation_sm_seconds_total", 0, OF_A): "0+15",
+    series("gpu_allocation_sm_seconds_total", 0, OF_JOB): "0+30",
+    series("gpu_job_info", 0, 'mig="", cluster_job="7", user=""'): 1,
+    series("gpu_job_info", 1, 'mig="", cluster_job="7", user=""'): 1,
+    series("gpu_job_info", 1, 'mig="", cluster_job="8", user=""'): 1,
+    series("gpu_job_info", 2, 'mig="", cluster_job="", user=""'): 1,
+    **{series("gpu_power_watts", at, 'kind="average"'): 100 * (at + 1) for at in range(3)},
+    **{series("gpu_power_watts", at, 'kind="instant"'): 999 for at in range(3)},
 }
 GIVES: list[dict[str, float]] = [
     {series("", 0, A): 0.75, series("", 1, B): 0.5, series("", 1, C): 0.5},
     {series("", 1, B, 'mig="3"'): 4096},
     {'{namespace="ml"}': 1.25, '{namespace="web"}': 0.5},
     {'{instance="n"}': 1},
+    {'{uuid="GPU-0", namespace="ml", pod="a"}': 1024, '{uuid="GPU-0"}': 512},
+    {'{uuid="GPU-0", namespace="ml", pod="a"}': 0.25, '{uuid="GPU-0"}': 0.5},
+    {'{cluster_job="7"}': 300, '{cluster_job="8"}': 200},
 ]
 
 
 def test_the_pages_queries_give_what_it_says(tool: Callable[[str], str], tmp_path: Path) -> None:
-    (block,) = re.findall(r"```promql\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
-    queries = block.splitlines()
+    blocks = re.findall(r"```promql\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    queries = "".join(blocks).splitlines()
     assert len(queries) == len(GIVES)
     file = {
         "tests": [{
             "interval": "1m",
-            "input_series": [{"series": one, "values": f"{value}"} for one, value in TOLD.items()],
+            "input_series": [
+                {"series": one, "values": f"{value}x10"} for one, value in TOLD.items()
+            ],
             "promql_expr_test": [
                 {
-                    "expr": query, "eval_time": "0m",
+                    "expr": query, "eval_time": "5m",
                     "exp_samples": [
                         {"labels": one, "value": value} for one, value in gives.items()
                     ],

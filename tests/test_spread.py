@@ -79,7 +79,12 @@ def test_an_interval_is_the_most_and_nothing_is_nothing() -> None:
 
 def test_only_what_asks_a_shared_service_waits() -> None:
     document = {
-        "sources": {"spot": {"enabled": True, "provider": "aws"}, "opencost": {"enabled": True}},
+        "sources": {
+            "spot": {"enabled": True, "provider": "aws"},
+            "opencost": {"enabled": True},
+            "kubernetes": {"enabled": True},
+            "inference": {"kubernetes": {"enabled": True, "api_url": "https://10.0.0.1"}},
+        },
         "cost": {"enabled": True},
     }
     settings = Settings.model_validate(document)
@@ -87,4 +92,4 @@ def test_only_what_asks_a_shared_service_waits() -> None:
     plans = plan(settings, Estate(FakeClock(), gpus=True))
 
     late = {one.name for one in plans if one.schedule.first > 0}
-    assert late == {"spot", "opencost"}
+    assert late == {"spot", "opencost", "kubernetes", "pods"}

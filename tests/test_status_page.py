@@ -815,6 +815,39 @@ def test_page_fits_every_screen(browse: Browse, width: int) -> None:
     assert site.measured["stops"] == []
 
 
+def test_what_is_wrong_with_the_fabric_stands_above_its_ports(browse: Browse) -> None:
+    """Devices that are gone, GPUs far from their NIC, settings; paths that differ are a table."""
+    paths = [("0", "1", "NV18"), ("0", "2", "SYS"), ("1", "2", "NV18")]
+    document = status(source("network", "nic")) | {"fabric": {
+        "ports": [
+            {"device": "mlx5_0", "port": "1", "up": 0, "expected_up": 1, "errors": {"symbol": 3}},
+            {"device": "eno1", "port": "", "up": 0, "expected_up": 0, "errors": {}},
+        ],
+        "missing": ["mlx5_7"],
+        "nccl": [{"run": "llama", "kind": "ib_disabled"}],
+        "topology": {
+            "gpus": [{"gpu": one, "peer": other, "path": path} for one, other, path in paths],
+            "nearest": [{"gpu": "0", "device": "mlx5_0", "path": "PXB", "rail": "0"}],
+            "faults": [{"about": "GPU 6", "what": "its NIC is far"}],
+        },
+    }}  # fmt: skip
+    with served(Site(lambda _: document)) as site:
+        page = browse(site)
+    assert [li.text for li in page.one(id="fabric-faults").all("li")] == [
+        "mlx5_7 is missing: it was there since the boot",
+        "GPU 6 its NIC is far",
+        "llama NCCL's settings: ib disabled",
+    ]
+    down, unused = rows(page, "port-table")
+    assert (cells(down)["State"], cells(down)["Errors"]) == ("down", "3 symbol")
+    assert cells(unused)["State"] == "down, as expected"
+    matrix = page.one("table", class_="matrix")
+    assert [row.text for row in matrix.all("tr")][1:] == [
+        "0 · NV18 SYS", "1 NV18 · NV18", "2 SYS NV18 ·",
+    ]  # fmt: skip
+    assert [row.text for row in page.one(id="nearest").all("tr")][1:] == ["0 mlx5_0 PXB 0 \u2013"]
+
+
 def card(index: int, **more: Any) -> dict[str, Any]:
     """Return a GPU with wide figures in every cell."""
     return {

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import shutil
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -54,6 +56,7 @@ class Secured:
     """A daemon with a web config, and curl to ask it."""
 
     def __init__(self, start: Start, home: Path, curl: str, web: str, more: str = "") -> None:
+        scheme = "https" if "tls_server_config" in web else "http"
         self.home = home
         self.curl = curl
         self.web = home / "web.yml"
@@ -61,7 +64,7 @@ class Secured:
         file = home / "flopwatch.yaml"
         file.write_text(QUIET + "}\n" + f"push: {{socket: {home / 'push.sock'}}}\n" + more)
         self.daemon: Daemon = start("-c", str(file), "--web.config.file", str(self.web))
-        self.until(lambda: self.ask("/-/ready", "-k", client="client").status == 200)
+        self.until(lambda: self.ask("/-/ready", client="client", scheme=scheme).status == 200)
 
     def ask(
         self, path: str, *options: str, client: str = "", user: str = "", scheme: str = "https"
@@ -182,6 +185,33 @@ def test_certificates_and_users_change_without_a_restart(secure: Secure, tool: T
     assert one.ask("/metrics", user="dave:dave123").status == 401
     assert one.ask("/metrics", user="eve:dave123").status == 200
     one.until(lambda: f"{gauge} 1\n" in one.page())
+
+
+def test_an_open_connection_does_not_outlive_what_it_was_made_under(secure: Secure) -> None:
+    """Plain HTTP, then TLS, then certificates: no kept connection gets in by the old rules."""
+    one = secure("")
+    plain = http.client.HTTPConnection("127.0.0.1", one.daemon.port, timeout=10)
+    assert status_of(plain) == 200
+    one.web.write_text(TLS)
+    one.until(lambda: one.ask("/metrics").status == 200)
+    assert status_of(plain) == 400
+    assert plain.sock is None
+
+    trusting = ssl.create_default_context(cafile=one.home / "ca.crt")
+    address = ("127.0.0.1", one.daemon.port)
+    without = http.client.HTTPSConnection(*address, timeout=10, context=trusting)
+    assert status_of(without) == 200
+    one.web.write_text(MUTUAL)
+    one.until(lambda: one.ask("/metrics").status == 0)
+    assert status_of(without) == 403
+    assert without.sock is None
+
+
+def status_of(connection: http.client.HTTPConnection) -> int:
+    connection.request("GET", "/metrics")
+    answer = connection.getresponse()
+    answer.read()
+    return answer.status
 
 
 def test_headers_are_added_to_every_answer(secure: Secure) -> None:

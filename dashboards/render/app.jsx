@@ -163,6 +163,7 @@ function Board({ board, answers, span, theme }) {
   return (
     <ThemeContext.Provider value={theme}>
       <GlobalStyles />
+      <style>{'*, ::before, ::after { box-sizing: border-box; }'}</style>
       <HashRouter>
         <div id="board" style={look}>
           <h1 style={{ fontSize: 20, margin: '4px 0 0' }}>{board.title}</h1>

@@ -77,7 +77,7 @@ function dial(ratio) {
 function limit(diagnosis) {
   const bottleneck = word(diagnosis.bottleneck), p = make("p", "limit");
   if (!bottleneck) return p;
-  p.append(make("span", "sub", "Limited by"), make("strong", "", words(bottleneck)));
+  p.append(make("span", "sub", "Diagnosis"), make("strong", "", words(bottleneck)));
   p.append(diagnosis.confirmed === true ? ", borne out by what is measured"
     : diagnosis.confirmed === false ? ", not borne out by what is measured" : "");
   return p;
@@ -95,7 +95,8 @@ function waterfall(mfu, losses) {
   const table = make("table", "waterfall"), tbody = make("tbody");
   table.append(make("caption", "", "From the peak to MFU, in shares of the peak"), tbody);
   const large = losses.filter(one => Math.abs(one.ratio) >= SHOWN);
-  const none = losses.filter(one => Math.abs(one.ratio) < SHOWN).map(one => words(word(one.cause)));
+  const lost = new Set(large.map(one => one.cause));
+  const none = losses.filter(one => !lost.has(one.cause)).map(one => words(word(one.cause)));
   let left = 1;
   tbody.append(step("peak", "", 1, bar(1, 0, "peak")));
   for (const {cause, evidence, ratio} of large) {

@@ -19,6 +19,7 @@ from exporter.nvml.inventory import device_files
 from exporter.plans.estate import Estate, Plan, remembering
 from exporter.plans.gpus import reads_gpus
 from exporter.plans.jobs import jobs_plans, slurm_plans
+from exporter.plans.spread import shared
 from exporter.runner import Schedule
 from exporter.sources.kubernetes import NAME, KubernetesSource
 
@@ -47,8 +48,13 @@ def _kubernetes_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
     yield Plan(
         NAME, c.ALLOCATION,
         # What is left of the deadline is for claims, and for what is done with the answers.
-        Schedule(
-            min(told.interval, _BEAT), told.deadline + told.claims.timeout + 1.0, told.max_series
+        shared(
+            Schedule(
+                min(told.interval, _BEAT),
+                told.deadline + told.claims.timeout + 1.0,
+                told.max_series,
+            ),
+            NAME, jitter=settings.start_jitter,
         ),
         f"{root} {told.model_copy(update={'labels_on_gpu_series': False})!r}",
         lambda: kubernetes_source(settings, estate),

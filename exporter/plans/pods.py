@@ -14,18 +14,20 @@ from exporter.config import ConfigError
 from exporter.config.serving import PodsSettings
 from exporter.discovery.api import Access, ApiWatch, KubeletPods
 from exporter.plans.estate import Estate, Plan
+from exporter.plans.spread import shared
 from exporter.runner import Schedule
 from exporter.sources.pods import PodsSource, Reader
 
 
-def pods_plans(told: PodsSettings, estate: Estate) -> Iterator[Plan]:
+def pods_plans(told: PodsSettings, estate: Estate, jitter: float) -> Iterator[Plan]:
     """Yield who knows the pods of this node, where that is asked for. Raises `ConfigError`."""
     if not wants_pods(told):
         return
     node = told.node or os.environ.get("NODE_NAME") or socket.gethostname()
     url = _api_url(told) if told.source == "api" else told.kubelet_url
     yield Plan(
-        PodsSource.name, c.EXPORTER, Schedule(told.interval, 2 * told.timeout + 1.0),
+        PodsSource.name, c.EXPORTER,
+        shared(Schedule(told.interval, 2 * told.timeout + 1.0), PodsSource.name, jitter=jitter),
         f"{told!r} {node} {url}",
         lambda: PodsSource(
             _reader(told, url, node, estate), estate.pods, estate.clock,

@@ -87,7 +87,7 @@ def inference_plans(settings: Settings, estate: Estate) -> Iterator[Plan]:
         yield replace(one, fingerprint=f"{one.fingerprint} {identity} {mappings}")
         # A process that restarts is asked on, as long as it is one of the same engine.
         yield from _probe_plans(settings, server, _Look(server, kind, kind or identity, estate))
-    yield from pods_plans(inference.kubernetes, estate)
+    yield from pods_plans(inference.kubernetes, estate, settings.start_jitter)
     yield _discovery_plan(settings, estate, engines, mappings)
     machine = Machine(Path(settings.root))
     placed = tuple(

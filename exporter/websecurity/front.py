@@ -15,6 +15,7 @@ from exporter.requests import AUTHENTICATED, PLAIN, Answer, Receive, Scope, Send
 from exporter.websecurity.limits import Bucket, Callers, Pace
 from exporter.websecurity.passwords import BusyError, Passwords, parse
 from exporter.websecurity.policy import Policy
+from exporter.websecurity.tls import names_in
 from exporter.websecurity.webconfig import RateLimit
 
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
@@ -33,6 +34,7 @@ _WHO = Answer(
     401, PLAIN, b"name and password are wanted\n",
     ((b"www-authenticate", b'Basic realm="flopwatch", charset="UTF-8"'),),
 )  # fmt: skip
+_UNENCRYPTED = Answer(400, PLAIN, b"https is spoken here\n")
 _NO_CERTIFICATE = Answer(403, PLAIN, b"a client certificate is wanted\n")
 
 
@@ -78,8 +80,8 @@ class Front:
             await self._application(scope, receive, send)
             return
         policy = self._policy()
-        if policy.headers:
-            send = _with_headers(send, policy.headers)
+        if more := _more_headers(scope, policy):
+            send = _with_headers(send, more)
         refusal = self._unasked(scope, policy)
         if refusal is None and scope["path"] not in HEALTH:
             refusal = await self._unknown(scope, policy)
@@ -111,7 +113,9 @@ class Front:
     async def _unknown(self, scope: Scope, policy: Policy) -> Answer | None:
         """Return the answer to whoever may not ask this; note who has shown who it is."""
         certified = bool(scope.get("certificate"))
-        if policy.demand and not certified:
+        if policy.context is not None and scope.get("tls") is None:
+            return _UNENCRYPTED
+        if policy.demand and not (certified and _has_name(scope, policy)):
             return _NO_CERTIFICATE
         known = certified
         if policy.users and scope["path"] not in self._elsewhere:
@@ -128,7 +132,26 @@ class Front:
         return None
 
 
-_REASONS = {401: "password", 403: "certificate", 414: "size", 429: "rate", 431: "size"}
+def _has_name(scope: Scope, policy: Policy) -> bool:
+    names = policy.names
+    return names is None or not names.isdisjoint(names_in(scope["certificate"]))
+
+
+def _more_headers(scope: Scope, policy: Policy) -> tuple[tuple[bytes, bytes], ...]:
+    """Return what answers get; a connection from before the TLS in force ends with its next one."""
+    if scope.get("tls") is policy.context:
+        return policy.headers
+    return (*policy.headers, (b"connection", b"close"))
+
+
+_REASONS = {
+    400: "handshake",
+    401: "password",
+    403: "certificate",
+    414: "size",
+    429: "rate",
+    431: "size",
+}
 
 
 def may_come(callers: Callers, address: str, rules: Rules, now: float) -> bool:

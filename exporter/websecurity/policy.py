@@ -26,7 +26,7 @@ class Policy(NamedTuple):
     """A state that is ready to be used.
 
     `names` are those of which a certificate must have one; `demand` says that everything but the
-    health checks needs a certificate, though the handshake does not.
+    health checks needs a certificate, also on a connection that was made without.
     """
 
     context: ssl.SSLContext | None = None
@@ -64,7 +64,7 @@ def ready(config: WebConfig, path: Path, *, ask: bool) -> Policy:
         users=config.basic_auth_users,
         headers=_headers(config),
         names=names,
-        demand=ask and wanted is not None and wanted.requires_certificate,
+        demand=wanted is not None and wanted.requires_certificate,
         rate=config.rate_limit,
     )
 

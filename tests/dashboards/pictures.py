@@ -1,6 +1,6 @@
 """Take the pictures of docs/images: `python -m tests.dashboards.pictures` (make pictures-boards).
 
-The demo's story runs until a GPU has throttled, the KV cache was full, and a cable is broken; a
+The demo's story runs until a GPU has throttled, the KV cache was full, and a cable was broken; a
 real Prometheus scrapes it. Then each board is drawn from its top on.
 """
 
@@ -25,7 +25,7 @@ HEIGHT = 1000
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--modules", type=Path, default=MODULES, help="node_modules")
-    parser.add_argument("--seconds", type=float, default=700, help="how long the story runs")
+    parser.add_argument("--seconds", type=float, default=870, help="how long the story runs")
     parser.add_argument("--out", type=Path, default=IMAGES)
     parser.add_argument("--light", action="store_true", help="one of them light as well")
     told = parser.parse_args()

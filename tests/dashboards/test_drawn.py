@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,6 @@ pytestmark = pytest.mark.real
 Tool = Callable[[str], str]
 NAMES = [file.stem for file in sorted(BOARDS.glob("*.json"))]
 MODES = ("dark", "light")
-CANVAS = {"dark": "rgb(17, 18, 23)", "light": "rgb(244, 245, 245)"}
 
 
 @pytest.fixture(scope="module")
@@ -75,10 +75,9 @@ def test_a_board_is_drawn(lab: BoardLab, page: Page, name: str, mode: str) -> No
     assert [title for title in titles if title not in shown] == []
     assert page.locator(".uplot").count() >= len(drawn(board, found, "timeseries"))
     assert page.locator("[role=grid]").count() == len(drawn(board, found, "table"))
-    assert (
-        page.locator("#board").evaluate("e => getComputedStyle(e).backgroundColor")
-        == (CANVAS[mode])
-    )
+    canvas = page.locator("#board").evaluate("e => getComputedStyle(e).backgroundColor")
+    red, green, blue = map(int, re.findall(r"\d+", canvas))
+    assert (red + green + blue > 3 * 128) == (mode == "light"), canvas
 
 
 def test_numbers_are_those_of_prometheus(lab: BoardLab, page: Page) -> None:

@@ -18,11 +18,12 @@ from tests.dashboards.board_lab import BOARDS, BoardLab, Phase, running_lab
 
 Tool = Callable[[str], str]
 
+# A notice is announced so many seconds after the node was born; the first phase begins at 40.
 TIMETABLE = (
     Phase("calm", 65, {}),
     # Rail 3 has a bad cable in this scenario: it goes down by itself after a minute and a quarter,
     # for as long.
-    Phase("serving", 105, {"load": 1.8, "agents": 0.6, "notice": 0.0, "fate": "stop",
+    Phase("serving", 105, {"load": 1.8, "agents": 0.6, "notice": 140.0, "fate": "stop",
                            "paused": 0.2, "pausing": 0.05}),
     Phase("mended", 45, {}),
     Phase("training", 100, {"hot": 1, "data": 0.15, "lost": 6}),
