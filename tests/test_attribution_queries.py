@@ -68,7 +68,8 @@ def test_a_join_of_who_comes_from_dcgm_exporter_stands_shared_gpus(
     tool: Callable[[str], str], tmp_path: Path
 ) -> None:
     """The page's query was an error as soon as two of its pods had one GPU."""
-    (query,) = re.findall(r"^100 \* .*gpu_allocation_info.*$", MIGRATION.read_text("utf-8"), re.M)
+    pattern = re.compile(r"^100 \* .*gpu_allocation_info.*$", re.MULTILINE)
+    (query,) = pattern.findall(MIGRATION.read_text("utf-8"))
     asked = query.replace("train.*", "[bc]")
     assert asked != query
     gives = {series("", 1, B): 50.0, series("", 1, C): 50.0}
