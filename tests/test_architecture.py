@@ -209,7 +209,9 @@ ROOMS = {
         lazily=("clock", "top.*"),
     ),
     # A terminal's view of a daemon's page; only what a page tells.
-    "top": Room(("samples", "clock", "config", "fetch", "commands.pages", "top.*"), ("rich",)),
+    "top": Room(
+        ("samples", "clock", "config", "fetch", "formats.*", "commands.pages", "top.*"), ("rich",)
+    ),
     "app": Room(
         (
             "board",

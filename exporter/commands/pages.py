@@ -33,12 +33,15 @@ class Series(NamedTuple):
 
 
 class Page:
-    """What a page of ours says, by the name of the family (`_bucket`, `_sum`, `_count` too)."""
+    """What a page of ours says, by the name of the family (`_bucket`, `_sum`, `_count` too).
 
-    def __init__(self, body: bytes, name: str) -> None:
+    Whoever reads page after page of one daemon lends the `reader` of the last one.
+    """
+
+    def __init__(self, body: bytes, name: str, reader: Reader | None = None) -> None:
         self.name = name
         try:
-            page = Reader(limits=_LIMITS).read(body)
+            page = (reader or Reader(limits=_LIMITS)).read(body)
         except Malformed as error:
             raise ConfigError(f"{name}: not a metrics page: {error}") from None
         self._series: dict[str, list[Series]] = {}

@@ -61,12 +61,26 @@ def _top(options: argparse.Namespace) -> Said:
     clock = SystemClock()
     daemon = Daemon(options.url, clock, token_file=options.token_file, ca_file=options.ca_file)
     at = NAMES.index(options.view)
-    if options.once or not os.isatty(sys.stdout.fileno()):
+    if options.once or sys.stdout is None or not sys.stdout.isatty():
         try:
-            once(daemon, VIEWS[at], console(sys.stdout), clock)
+            _write(once(daemon, VIEWS[at], console(sys.stdout), clock))
         except Away as error:
             raise ConfigError(f"top: {daemon.where}: {error}") from None
         return (), 0
     with suppress(KeyboardInterrupt):
         watch(daemon, at, options.every, clock)
     return (), 0
+
+
+def _write(text: str) -> None:
+    """Write to standard output; a reader that has seen enough is no failure."""
+    if sys.stdout is None:
+        return
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except OSError as error:
+        # The rest lies in a buffer, which Python would try to write once more when it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        if not isinstance(error, BrokenPipeError):
+            raise ConfigError(f"top: standard output: {error.strerror}") from None

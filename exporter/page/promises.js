@@ -2,7 +2,7 @@
 
 import {byId, body, keep, make, renew, row, show, showGauge, stateOf} from "./dom.js";
 import {series, showLine} from "./history.js";
-import {figure, grouped, latency, list, names, number, record, scaled, share, word, words}
+import {figure, grouped, latency, list, names, number, plain, record, share, word, words}
   from "./words.js";
 
 const STATES = new Map([["met", "up"], ["violated", "failed"], ["undetermined", "waiting"]]);
@@ -49,10 +49,10 @@ function showState(cell, one) {
 
 function measured(one, window) {
   if (number(window.seconds) !== null) return latency(window.seconds);
-  if (number(window.tokens_per_second) !== null) return scaled(window.tokens_per_second, "tokens/s");
+  if (number(window.tokens_per_second) !== null) return plain(window.tokens_per_second, "tokens/s");
   if (number(window.ratio) !== null) return share(window.ratio, 2);
   if (number(one.delivered_tokens_per_second) !== null && window === record(one.windows)["5m"])
-    return scaled(one.delivered_tokens_per_second, "tokens/s");
+    return plain(one.delivered_tokens_per_second, "tokens/s");
   return null;
 }
 

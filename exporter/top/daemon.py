@@ -14,6 +14,7 @@ from exporter.clock import Clock
 from exporter.commands.pages import Page
 from exporter.config import ConfigError, page_url
 from exporter.fetch import MAX_BYTES, HttpFetcher
+from exporter.formats.exposition import Reader
 from exporter.samples import Malformed, SourceError
 from exporter.top.reading import frame
 from exporter.top.rows import Frame
@@ -48,6 +49,7 @@ class Daemon:
         ca_file: Path | None = None,
     ) -> None:
         self._clock = clock
+        self._reader = Reader()
         if url is None:
             url = f"unix://{SOCKET}" if SOCKET.is_socket() else LOOPBACK
         self.where = url
@@ -74,7 +76,7 @@ class Daemon:
     def ask(self) -> Frame:
         """Return what it tells now. Raises `Away`."""
         try:
-            page = Page(self._get(_PAGE), self.where)
+            page = Page(self._get(_PAGE), self.where, self._reader)
             status = _document(self._get(_STATUS))
         except TimeoutError:
             raise Away(f"no answer within {PATIENCE:g} s") from None

@@ -5,15 +5,16 @@ from __future__ import annotations
 import io
 import os
 import select
+import signal
 import sys
 import termios
 import tty
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import NamedTuple, TextIO
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleDimensions, Group, RenderableType
 from rich.live import Live
 from rich.segment import Segment, Segments
 from rich.text import Text
@@ -72,11 +73,12 @@ def keys(data: bytes) -> Iterator[str]:
         at += length
 
 
-def console(file: TextIO, width: int | None = None) -> Console:
+def console(file: TextIO | None, width: int | None = None) -> Console:
     """Return a console that knows no markup and colours nothing that is no colour terminal.
 
     What its encoding lacks is shown as `?`.
     """
+    file = io.StringIO() if file is None else file
     if isinstance(file, io.TextIOWrapper):
         file.reconfigure(errors="replace")
     made = Console(file=file, markup=False, emoji=False, highlight=False, width=width)
@@ -85,12 +87,25 @@ def console(file: TextIO, width: int | None = None) -> Console:
     return made
 
 
-def once(daemon: Daemon, view: View, out: Console, clock: Clock) -> None:
-    """Print one frame, all of it. Raises `Away`."""
+def fit(out: Console) -> tuple[int, int]:
+    """Give a console the size that its terminal has now, whatever the environment states."""
+    with suppress(OSError):
+        out.size = ConsoleDimensions(*os.get_terminal_size(out.file.fileno()))
+    return out.size
+
+
+def once(daemon: Daemon, view: View, out: Console, clock: Clock) -> str:
+    """Return one frame, all of it, as it is to be written. Raises `Away`."""
     seen = daemon.ask()
     look = Look(out.width, _has_blocks(out))
+    written = io.StringIO()
+    page = Console(
+        file=written, width=out.width, markup=False, emoji=False, highlight=False,
+        force_terminal=out.is_terminal, no_color=out.no_color,
+    )  # fmt: skip
     for one in (*header(seen, daemon.where, _clock(clock)), *view.draw(seen, look)):
-        out.print(one, no_wrap=True, overflow="ellipsis", crop=True)
+        page.print(one, no_wrap=True, overflow="ellipsis", crop=True)
+    return written.getvalue()
 
 
 def _has_blocks(out: Console) -> bool:
@@ -124,9 +139,9 @@ class Screen:
                     if not self.state.paused or self._seen is None:
                         self._ask()
                     due = self._clock.monotonic() + self._every
+                size = fit(self._out)
                 live.update(self.drawn(), refresh=True)
-                size = self._out.size
-                while (left := due - self._clock.monotonic()) > 0 and size == self._out.size:
+                while (left := due - self._clock.monotonic()) > 0 and size == fit(self._out):
                     if data := fetch(min(_SLICE, left)):
                         for key in keys(data):
                             self.state = pressed(self.state, key)
@@ -196,12 +211,12 @@ class Screen:
 
 
 @contextmanager
-def keyboard(file: TextIO) -> Iterator[Callable[[float], bytes]]:
+def keyboard(file: TextIO | None) -> Iterator[Callable[[float], bytes]]:
     """Lend the keys of a terminal as they are pressed; of anything else none ever comes."""
-    descriptor = file.fileno()
-    if not os.isatty(descriptor):
-        yield lambda seconds: bytes(bool(select.select([], [], [], seconds)[0]))
+    if file is None or not file.isatty():
+        yield _nobody
         return
+    descriptor = file.fileno()
     former = termios.tcgetattr(descriptor)
     tty.setcbreak(descriptor)
 
@@ -215,8 +230,24 @@ def keyboard(file: TextIO) -> Iterator[Callable[[float], bytes]]:
         termios.tcsetattr(descriptor, termios.TCSADRAIN, former)
 
 
+def _nobody(seconds: float) -> bytes:
+    select.select([], [], [], seconds)
+    return b""
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
 def watch(daemon: Daemon, view: int, every: float, clock: Clock) -> None:
-    """Show a screen in this terminal until a key ends it."""
+    """Show a screen in this terminal until a key ends it.
+
+    Raises `KeyboardInterrupt` if a signal does. A shell cannot stop it: it would leave the terminal
+    as it is.
+    """
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
+    signal.signal(signal.SIGTSTP, signal.SIG_IGN)
     out = console(sys.stdout)
     with keyboard(sys.stdin) as fetch:
         Screen(daemon, out, clock, every, view).run(fetch)

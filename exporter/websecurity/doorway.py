@@ -12,7 +12,7 @@ import socket
 import ssl
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from exporter.websecurity.policy import Policy
 from exporter.websecurity.tls import names_in
@@ -23,7 +23,12 @@ SECONDS_TO_SHAKE_HANDS = 10.0
 MOST_SHAKING = 256
 _MOST_REASONS = 16
 
-Make = Callable[[], asyncio.Protocol]
+
+class Make(Protocol):
+    """Makes the protocol behind a door."""
+
+    def __call__(self, *, wire: asyncio.Transport | None = None) -> asyncio.Protocol:
+        """Return it; `wire` is what lies below the TLS of its connection."""
 
 
 class Doorways:
@@ -77,7 +82,7 @@ class Doorways:
         if not self._is_welcome(secured.get_extra_info("peercert")):
             self.refuse(secured, "certificate")
             return
-        _hand_over(secured, make(), waiting.came)
+        _hand_over(secured, make(wire=transport), waiting.came)
 
     def _is_welcome(self, certificate: dict[str, Any] | None) -> bool:
         """Tell whether a certificate, if there is one, has one of the names that may come in."""

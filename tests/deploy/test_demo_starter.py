@@ -45,7 +45,7 @@ class Demo:
             for line in output:
                 self.said += line
 
-    def wait_for(self, pattern: str, seconds: float = 60) -> str:
+    def wait_for(self, pattern: str, seconds: float = 90) -> str:
         """Return what a line with such a pattern says in its group."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:

@@ -58,7 +58,7 @@ class Terminal:
         shown = _SEQUENCE.sub(b"", last).decode("utf-8", "replace").replace("\r", "")
         return shown.rstrip("\n").split("\n")
 
-    def wait_for(self, wanted: Callable[[list[str]], bool], seconds: float = 20) -> list[str]:
+    def wait_for(self, wanted: Callable[[list[str]], bool], seconds: float = 40) -> list[str]:
         """Read until the screen is as wanted, and still."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:

@@ -31,16 +31,21 @@ def begin(port: int) -> Daemon:
     return Daemon(command, port)
 
 
+def end(demo: Daemon) -> None:
+    """Let it take its files along."""
+    demo.process.terminate()
+    demo.process.communicate(timeout=30)
+
+
 @pytest.fixture(scope="module")
 def daemon() -> Iterator[Daemon]:
     """The demo, as far as it knows its run and its servers."""
     demo = begin(free_port())
-    demo.wait_for("/-/ready", ready)
-    demo.wait_for("/metrics", lambda _, page: "train_mfu_loss_ratio{" in page, seconds=60)
-    demo.wait_for("/metrics", lambda _, page: 'signal="ttft"' in page, seconds=60)
+    demo.wait_for("/-/ready", ready, seconds=90)
+    demo.wait_for("/metrics", lambda _, page: "train_mfu_loss_ratio{" in page, seconds=90)
+    demo.wait_for("/metrics", lambda _, page: 'signal="ttft"' in page, seconds=90)
     yield demo
-    demo.process.kill()
-    demo.process.communicate()
+    end(demo)
 
 
 @pytest.fixture
@@ -92,7 +97,8 @@ def test_the_overview_of_eighty_columns_shows_all_at_once(daemon: Daemon, open_:
 
 
 def test_a_resize_is_followed(daemon: Daemon, open_: Open) -> None:
-    terminal = open_(daemon.port)
+    """Also where the environment states a size, which some shells export."""
+    terminal = open_(daemon.port, COLUMNS="80", LINES="24")
     terminal.wait_for(holds("promises"))
     terminal.resize(132, 50)
     assert terminal.wait_for(lambda frame: fits(frame, 132, 50) and len(frame[-1]) > 100)
@@ -133,13 +139,16 @@ def test_values_are_live_until_they_are_paused(daemon: Daemon, open_: Open) -> N
     assert up(terminal.frame) == still
 
 
-@pytest.mark.parametrize("end", ["q", "\x03"])
+@pytest.mark.parametrize("end", ["q", "\x03", "SIGTERM"])
 def test_the_terminal_is_as_it_was_afterwards(daemon: Daemon, open_: Open, end: str) -> None:
-    """Its modes, its screen and its cursor, after a key and after Ctrl-C."""
+    """Its modes, its screen and its cursor, after a key, after Ctrl-C, and after a signal."""
     terminal = open_(daemon.port)
     terminal.wait_for(holds("promises"))
     assert termios.tcgetattr(terminal.slave) != terminal.modes
-    terminal.press(end)
+    if end == "SIGTERM":
+        terminal.process.terminate()
+    else:
+        terminal.press(end)
     assert terminal.end() == 0
     assert termios.tcgetattr(terminal.slave) == terminal.modes
     assert terminal.sent.rfind(b"\x1b[?1049l") > terminal.sent.rfind(b"\x1b[?1049h")
@@ -153,9 +162,8 @@ def test_it_goes_on_while_the_daemon_is_away(open_: Open) -> None:
     terminal.wait_for(holds("does not answer"))
     demo = begin(port)
     try:
-        terminal.wait_for(holds("llama-70b"), seconds=60)
-        demo.process.kill()
-        demo.process.communicate()
+        terminal.wait_for(holds("llama-70b"), seconds=90)
+        end(demo)
         frame = terminal.wait_for(holds("does not answer"))
         assert not holds("llama-70b")(frame)
         assert fits(frame, 80, 24)
@@ -163,8 +171,7 @@ def test_it_goes_on_while_the_daemon_is_away(open_: Open) -> None:
         terminal.press("q")
         assert terminal.end() == 0
     finally:
-        demo.process.kill()
-        demo.process.communicate()
+        end(demo)
 
 
 def test_no_colour_is_used_where_none_is_wanted(daemon: Daemon, open_: Open) -> None:
@@ -206,6 +213,22 @@ def test_one_frame_goes_to_a_pipe(daemon: Daemon, view: str) -> None:
     assert VIEWS[view] in shown
     assert "\x1b" not in shown
     assert all(cell_len(line) <= 80 for line in shown.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("target", "code", "said"),
+    [("| head -n 1", 0, b""), (">/dev/full", 2, b"flopwatch: top: standard output: No space left"),
+     (">&-", 0, b"")],
+)  # fmt: skip
+def test_an_output_that_takes_no_more(daemon: Daemon, target: str, code: int, said: bytes) -> None:
+    """A reader that has seen enough, a full disk, and none at all."""
+    command = f"{' '.join(TOP)} --once --url http://127.0.0.1:{daemon.port} {target}"
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command], capture_output=True, timeout=60, check=False
+    )
+    assert done.returncode == code
+    assert done.stderr.startswith(said)
+    assert done.stderr.count(b"\n") == (1 if said else 0)
 
 
 def test_one_frame_without_a_daemon_is_an_error_in_one_line() -> None:

@@ -94,10 +94,8 @@ def daemon(page: bytes, status: object) -> Iterator[Daemon]:
 
 def shown(asked: Daemon, width: int = 80) -> str:
     """Return all views, as a pipe gets them."""
-    out = io.StringIO()
-    for view in VIEWS:
-        once(asked, view, console(out, width), SystemClock())
-    return out.getvalue()
+    out = console(io.StringIO(), width)
+    return "".join(once(asked, view, out, SystemClock()) for view in VIEWS)
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
