@@ -189,7 +189,7 @@ ROOMS = {
             "commands.*",
         )
     ),
-    "commands.debug": Room(("clock", "config", "redaction", "commands.*")),
+    "commands.debug": Room(("clock", "config", "redaction", "websecurity.webconfig", "commands.*")),
     "commands.alerts": Room(("objectives", "commands.*")),
     # It looks at this machine where no daemon does.
     "commands.topology": Room(
