@@ -15,6 +15,8 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from exporter.requests import neighbours
+
 MOST_OPEN = 256
 MOST_EACH = 64
 """Connections of one address elsewhere: one that is slow on purpose must not take all."""
@@ -88,7 +90,8 @@ class Connection(HttpToolsProtocol):
             self.server = (str(there.getsockname()), None)
         self._certificate = transport.get_extra_info("peercert")
         self._tls = transport.get_extra_info("sslcontext")
-        self.address = self.client[0] if self.client else _HERE[1]
+        address = self.client[0] if self.client else _HERE[1]
+        self.address = address if address.startswith(_HERE) else neighbours(address)
         if not self._crowd.enter(self.address):
             transport.abort()
             return

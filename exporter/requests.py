@@ -78,6 +78,19 @@ def _is_loopback(text: str) -> bool:
     return (mapped or host).is_loopback
 
 
+def neighbours(address: str) -> str:
+    """Return what an address counts as: a host has a whole /64 of IPv6 to choose from."""
+    if ":" not in address:
+        return address
+    try:
+        parsed = ipaddress.IPv6Address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if parsed.ipv4_mapped is not None:
+        return str(parsed.ipv4_mapped)
+    return str(ipaddress.IPv6Network((int(parsed) >> 64 << 64, 64)))
+
+
 def came_by_socket(scope: Scope) -> bool:
     """Tell whether a request came by a unix socket; what it says of itself has no say in it."""
     server = scope.get("server")

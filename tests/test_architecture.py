@@ -155,7 +155,7 @@ ROOMS = {
     "demo.kubelet": Room(("samples", "demo.*", "kubelet", "formats.podresources")),
     "demo.nvml": Room(("samples", "clock", "demo.*", "nvml.driver")),
     "plans": Room(("*",), ("*",)),
-    "connection": Room((), ("uvicorn",)),
+    "connection": Room(("requests",), ("uvicorn",)),
     "websecurity": Room(("samples", "catalogue", "config.*", "requests", "websecurity.*")),
     "websecurity.webconfig": Room(("config.*",), ("pydantic",)),
     "websecurity.passwords": Room((), ("bcrypt",)),

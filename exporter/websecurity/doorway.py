@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from exporter.requests import neighbours
 from exporter.websecurity.policy import Policy
 from exporter.websecurity.tls import names_in
 
@@ -61,7 +62,7 @@ class Doorways:
             next(one for one, address in self._passing.values() if address == busiest[0][0]).abort()
         loop = asyncio.get_running_loop()
         task = loop.create_task(self._shake(transport, context, make))
-        self._passing[task] = transport, address_of(transport)
+        self._passing[task] = transport, neighbours(address_of(transport))
         task.add_done_callback(self._passing.pop)
 
     async def _shake(
