@@ -131,7 +131,7 @@ CHAPTERS: tuple[Chapter, ...] = (
             Look("metric", "spot_interruption_deadline_timestamp_seconds", "two minutes from now"),
             Look("alert", "SpotInterruption", "fires at once"),
             Look("dashboard", "Cost / Announcements", "what comes, and when"),
-            Look("status", "Spot", "the time that is left"),
+            Look("status", "Overview", "what the cloud announces, and the time that is left"),
         ),
         Faults(notice=10.0, fate="stop"),
     ),

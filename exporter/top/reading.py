@@ -254,11 +254,11 @@ def _ports(page: Page) -> Iterator[Port]:
 def _money(page: Page) -> Money:
     spent = page.all("cost_dollars_total")
     rows = [
-        (f"run {one.labels.get('run', '')}", one.value, "so far")
+        (f"run {one.labels.get('run', '')}", one.value, "this node, so far")
         for one in page.all("train_cost_dollars_total")
     ]
     rows += [
-        (f"run {one.labels.get('run', '')}", one.value, "at its end")
+        (f"run {one.labels.get('run', '')}", one.value, "all nodes, at its end")
         for one in page.all("train_projected_cost_dollars")
     ]
     for one in page.all("llm_cost_per_million_tokens_dollars"):
