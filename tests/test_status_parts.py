@@ -275,6 +275,23 @@ def test_dollars_are_summed_over_gpus_by_state() -> None:
     assert said["dollars_per_hour"] == 24
 
 
+def test_dollars_of_which_the_state_is_not_known_are_told_as_such() -> None:
+    """They were left out, so that the parts did not add up to what was spent."""
+    spent = [c.COST_DOLLARS_TOTAL(1, *CARD, state) for state in ("unknown", "busy")]
+    assert cost(facts(*spent))["dollars"] == {"busy": 1, "unknown": 1}
+
+
+def test_a_bond_is_not_one_of_the_ports_that_carry_its_bytes() -> None:
+    told = [
+        c.NIC_DEVICE_INFO(1, device, "", "", "", "", physical, "host", "false", "")
+        for device, physical in (("bond0", "false"), ("eth0", "true"))
+    ]
+    ports = fabric(facts(*told))["ports"]
+    assert [(port["device"], port["physical"]) for port in ports] == [
+        ("bond0", False), ("eth0", True),
+    ]  # fmt: skip
+
+
 def test_a_node_without_a_price_has_no_dollars() -> None:
     """Nothing known is nothing told."""
     assert cost(facts()) == {"dollars": {}, "prices": [], "tenants": []}

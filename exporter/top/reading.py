@@ -5,6 +5,7 @@ Only gauges are taken, so that one page suffices. What is missing is None, and d
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -257,11 +258,11 @@ def _ports(page: Page) -> Iterator[Port]:
 def _money(page: Page) -> Money:
     spent = page.all("cost_dollars_total")
     rows = [
-        (f"run {one.labels.get('run', '')}", one.value, "so far")
+        (f"run {one.labels.get('run', '')}", one.value, "this node, so far")
         for one in page.all("train_cost_dollars_total")
     ]
     rows += [
-        (f"run {one.labels.get('run', '')}", one.value, "at its end")
+        (f"run {one.labels.get('run', '')}", one.value, "all nodes, at its end")
         for one in page.all("train_projected_cost_dollars")
     ]
     for one in page.all("llm_cost_per_million_tokens_dollars"):
@@ -314,8 +315,12 @@ def _text(value: object) -> str:
 
 
 def _number(value: object) -> float | None:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if is_number else None  # type: ignore[arg-type]
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:
+        return None
 
 
 def _list(value: object) -> list[Any]:
