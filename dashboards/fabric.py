@@ -50,7 +50,7 @@ def build() -> Dashboard:
         marks=[
             mark(
                 "Ports that go down",
-                "timestamp(nic_up{<node>} == 0) * 1000 unless on (instance, device, port)"
+                "timestamp(nic_up{<node>} == 0) * 1000 unless on (cluster, instance, device, port)"
                 " (nic_up{<node>} offset $__interval == 0)",
                 "{{instance}} {{device}} {{port}} went down",
                 "device",
@@ -71,7 +71,7 @@ def _state() -> Row:
             ),
             stat(
                 "Ports down that should be up",
-                f"sum({_EXPECTED} - on (instance, device, port) nic_up{{<node>}})",
+                f"sum({_EXPECTED} - on (cluster, instance, device, port) nic_up{{<node>}})",
                 "A port ought to be up because the configuration says so, because it has been up"
                 " since the machine started, or because most of its kind are.",
                 steps={1: BAD},
@@ -106,7 +106,8 @@ def _state() -> Row:
             timeline(
                 "Ports over time",
                 Query(
-                    f"max {_PORT} (nic_up{{<node>}}) and on (instance, device, port) {_EXPECTED}",
+                    f"max {_PORT} (nic_up{{<node>}}"
+                    f" and on (cluster, instance, device, port) {_EXPECTED})",
                     _NAME,
                 ),
                 "Each port that ought to be up, and whether it was.",
@@ -536,7 +537,7 @@ def _topology() -> Row:
                     Column(
                         "near enough",
                         f"max {gpu} (topology_gpu_best_nic_info{{<node>}}"
-                        " * on (instance, gpu, uuid)"
+                        " * on (cluster, instance, gpu, uuid)"
                         " group_left () topology_gpu_nic_ok{<node>})",
                         states={"0": ("no", BAD), "1": ("yes", FINE)},
                     ),

@@ -243,11 +243,12 @@ def _service() -> Row:
                     ),
                     Column(
                         "tokens per joule",
-                        f'sum by (model_name) (llm_tokens_per_joule{{{SERVING}, window="5m"}})',
+                        f'avg by (model_name) (llm_tokens_per_joule{{{SERVING}, window="5m"}})',
                     ),
                 ],
                 "Each model: load, latencies, KV cache of its fullest server, how much of the"
-                " memory bandwidth decoding uses, tokens for the energy of its GPUs.",
+                " memory bandwidth decoding uses, tokens for the energy of its GPUs (mean of its"
+                " servers).",
                 sort="requests per second",
                 width=24,
                 height=6,

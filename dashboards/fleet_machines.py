@@ -73,8 +73,9 @@ def _machines() -> Row:
             ),
             stat(
                 "Ports down",
-                "sum(nic_expected_up{<cluster>} * on (instance, device, port) group_left ()"
-                " (1 - max by (instance, device, port) (nic_up{<cluster>})))",
+                "sum(nic_expected_up{<cluster>}"
+                " * on (cluster, instance, device, port) group_left ()"
+                " (1 - max by (cluster, instance, device, port) (nic_up{<cluster>})))",
                 "Ports that cannot carry traffic and ought to be up.",
                 steps={1: BAD},
             ),
@@ -124,7 +125,7 @@ def _machines() -> Row:
                 + [
                     Query(
                         f"sum(rate(nic_{way}_bytes_total{{<cluster>}}[$__rate_interval])"
-                        " and on (instance, device, port)"
+                        " and on (cluster, instance, device, port)"
                         ' nic_device_info{<cluster>, physical="true"})',
                         f"network, {word}",
                         color,
@@ -185,8 +186,8 @@ def _worst() -> Row:
                     Column(
                         "ports down",
                         "sum by (instance) (nic_expected_up{<cluster>}"
-                        " * on (instance, device, port) group_left ()"
-                        " (1 - max by (instance, device, port) (nic_up{<cluster>})))",
+                        " * on (cluster, instance, device, port) group_left ()"
+                        " (1 - max by (cluster, instance, device, port) (nic_up{<cluster>})))",
                         steps={1: BAD},
                         decimals=0,
                     ),
@@ -245,7 +246,8 @@ def _kernels() -> Row:
                         BLUE,
                     ),
                     Query(
-                        'avg(gpu_peak_flops{<cluster>, precision="bf16"} / on (instance, gpu)'
+                        'avg(gpu_peak_flops{<cluster>, precision="bf16"}'
+                        " / on (cluster, instance, gpu)"
                         " gpu_peak_memory_bandwidth_bytes_per_second{<cluster>})",
                         "ridge point, bf16",
                         GREY,
@@ -274,8 +276,9 @@ def _kernels() -> Row:
             bargauge(
                 "What kernels cost in MFU",
                 Query(
-                    "sort_desc(avg by (cause) (train_mfu_loss_ratio{<cluster>,"
-                    ' cause=~"kernels|memory|framework|recomputation"}))',
+                    "sort_desc(avg by (cause) (sum by (cluster, instance, run, cause)"
+                    ' (train_mfu_loss_ratio{<cluster>, cause=~"kernels|memory|framework'
+                    '|recomputation"})))',
                     "{{cause}}",
                 ),
                 "Shares of the peak that runs lose to what a compiler can change: kernels below the"

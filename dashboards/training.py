@@ -53,7 +53,8 @@ CAUSES = {
     "unexplained": OLIVE,
 }
 MFU = 'max by (peak) (train_mfu_ratio{<training>, convention="causal"})'
-LOSS = "sum by (cause) (train_mfu_loss_ratio{<training>})"
+# Each node that reads the run tells of all of it: what they tell is not to be added up.
+LOSS = "avg by (cause) (sum by (cluster, instance, cause) (train_mfu_loss_ratio{<training>}))"
 BOTTLENECKS = {
     "0": ("none of these", GREY),
     "1": ("memory, severe", VERMILION),
@@ -100,7 +101,7 @@ def build() -> Dashboard:
                 "XIDs on the run's GPUs",
                 "gpu_xid_last_timestamp_seconds{<cluster>} * 1000"
                 # A GPU that is lost is the run's no more, and the reason why is what is looked for.
-                " and on (instance, gpu) max_over_time(train_run_gpu{<training>}[1h])",
+                " and on (cluster, instance, gpu) max_over_time(train_run_gpu{<training>}[1h])",
                 "XID {{xid}} on {{instance}}, GPU {{gpu}}",
                 "instance,gpu,xid",
             ),
@@ -278,7 +279,7 @@ def _mfu() -> Row:
                 [
                     Column(
                         "share of the peak",
-                        "sum by (cause, evidence) (train_mfu_loss_ratio{<training>})",
+                        "avg by (cause, evidence) (train_mfu_loss_ratio{<training>})",
                         "percentunit",
                         decimals=1,
                     )

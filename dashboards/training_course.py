@@ -288,7 +288,7 @@ def _goodput() -> Row:
             timeseries(
                 "Time that was lost",
                 Query(
-                    "sum by (cause) (rate(train_lost_seconds_total{<training>}[$__rate_interval]))",
+                    "avg by (cause) (rate(train_lost_seconds_total{<training>}[$__rate_interval]))",
                     "{{cause}}",
                 ),
                 "Share of wall time that brought the run nowhere, by cause.",
@@ -308,8 +308,8 @@ def _goodput() -> Row:
             ),
             stat(
                 "Steps that were wasted",
-                "sum(increase(train_skipped_steps_total{<training>}[$__range]))"
-                " + sum(increase(train_repeated_steps_total{<training>}[$__range]))",
+                "max(increase(train_skipped_steps_total{<training>}[$__range]))"
+                " + max(increase(train_repeated_steps_total{<training>}[$__range]))",
                 "Steps within the time shown that changed no weight or had to be done again.",
                 steps={1: WARNING},
                 decimals=0,

@@ -19,7 +19,7 @@ _NAMES = (
     r"|secret[_-]?key|private[_-]?key|credentials?|authorization|cookie"
 )
 _ASSIGNED = re.compile(
-    rf"""(?i)((?<![\w.-])(?:[\w.-]{{0,128}}[_.-])?(?<!per[_-])(?:{_NAMES})["']?\s*[=:]\s*["']?)"""
+    rf"""(?i)((?<![\w.-])(?:[\w.-]{{0,128}}[_.-])?(?<!per[_-])(?<!first[_-])(?<!output[_-])(?:{_NAMES})["']?\s*[=:]\s*["']?)"""
     r"""(?!\*\*\*)([^\s"'&,;}\])]+)"""
 )
 _OPTION = re.compile(rf"(?i)((?<![\w-])--?(?:[\w-]{{0,64}}-)?(?:{_NAMES})\s+)(?!-)(\S+)")

@@ -44,6 +44,8 @@ INNOCENT = [
     "http://10.0.0.1:8000/metrics: 404: not what a metrics page answers",
     "tokens: 1234 of 5678, 12.5 tokens a second",
     "max_tokens=128",
+    "start vLLM with --custom-histogram-buckets '{\"time_to_first_token\": [0.001, 0.005]}'",
+    "time_per_output_token: 0.05 s, inter_token_latency=0.04",
     "source=nvml GPU-0: timeout after 2.0 s",
     "a Bearer token is wanted: Authorization: Bearer ...",
     "basic_auth_users without TLS: passwords cross the network unencrypted",

@@ -543,6 +543,43 @@ def test_the_demos_chapter_stands_at_the_top(browse: Browse) -> None:
     )
 
 
+def test_bytes_of_a_bond_are_counted_once(browse: Browse) -> None:
+    """The tile summed the bond and its two ports: twice what came."""
+    document = status(source("network", "nic")) | {"fabric": {"ports": [
+        {"device": device, "port": "", "up": 1, "errors": {}, "physical": device != "bond0"}
+        for device in ("bond0", "eth0", "eth1")
+    ]}}  # fmt: skip
+    received = {"bond0": 4e9, "eth0": 2e9, "eth1": 2e9}
+    lines = [
+        {"name": "nic_receive_bytes_per_second", "labels": {"device": device, "port": ""},
+         "values": [rate, rate]}
+        for device, rate in received.items()
+    ]  # fmt: skip
+    told = {"interval_seconds": 10, "points": 360, "first": 7, "newest": 8, "series": lines}
+    with served(Site(lambda _: document, history=told)) as site:
+        page = browse(site)
+    assert tile(page, "Network").startswith("Network 4.00 GB/s ")
+
+
+def test_dollars_of_which_nothing_is_known_are_not_called_idle(browse: Browse) -> None:
+    """Half of what was spent has an unknown state: the tile said 50 % of it not busy."""
+    spent = {"busy": 2.0, "idle": 0.0, "unallocated": 0.0, "unknown": 2.0}
+    document = status(source("derive:cost", "cost")) | {
+        "cost": {"dollars_per_hour": 24, "idle_dollars_per_hour": 0.5, "dollars": spent}
+    }
+    with served(Site(lambda _: document)) as site:
+        page = browse(site)
+    assert "$0.5000 of it idle" in tile(page, "Cost")
+    assert "unknown" in page.one(id="spent").text
+
+
+def tile(page: Any, name: str) -> str:
+    (found,) = [
+        one for one in page.one(id="tiles").all("li") if one.attributes["data-tile"] == name
+    ]
+    return str(found.text)
+
+
 @pytest.mark.parametrize("story", [None, [], {"title": 5}, "x"])
 def test_a_node_without_a_story_has_no_chapter(browse: Browse, story: Any) -> None:
     document = {**status(source("host", "host")), "story": story}
@@ -858,7 +895,7 @@ def card(index: int, **more: Any) -> dict[str, Any]:
         "clock_max_hertz": 1.98e9, "temperature_celsius": 101, "memory_temperature_celsius": 105,
         "throttled_by": ["sw_power_cap", "hw_thermal"], "throttled_seconds": {"hw_thermal": 5},
         "xids": [], "runs": ["a-run-with-a-long-name-of-its-own"], "servers": [], "mig": [],
-        "owner": {"namespace": "team-with-a-name", "pod": "trainer-7f9c6b9d5-x2x2x"}, **more,
+        "owners": [{"namespace": "team-with-a-name", "pod": "trainer-7f9c6b9d5-x2x2x"}], **more,
     }  # fmt: skip
 
 

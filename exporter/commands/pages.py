@@ -6,6 +6,7 @@ A file holds one page or several, one after the other, as `flopwatch capture` or
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -35,10 +36,13 @@ class Series(NamedTuple):
 class Page:
     """What a page of ours says, by the name of the family (`_bucket`, `_sum`, `_count` too).
 
+    With `finite`, what is no finite number is left out.
     Whoever reads page after page of one daemon lends the `reader` of the last one.
     """
 
-    def __init__(self, body: bytes, name: str, reader: Reader | None = None) -> None:
+    def __init__(
+        self, body: bytes, name: str, reader: Reader | None = None, *, finite: bool = False
+    ) -> None:
         self.name = name
         try:
             page = (reader or Reader(limits=_LIMITS)).read(body)
@@ -46,7 +50,8 @@ class Page:
             raise ConfigError(f"{name}: not a metrics page: {error}") from None
         self._series: dict[str, list[Series]] = {}
         for one, value in zip(page.shape.series, page.values, strict=True):
-            self._series.setdefault(one.name, []).append(Series(dict(one.labels), value))
+            if not finite or math.isfinite(value):
+                self._series.setdefault(one.name, []).append(Series(dict(one.labels), value))
 
     def all(self, name: str, **labels: str) -> list[Series]:
         """Return the series of a name whose labels have such values."""

@@ -48,7 +48,7 @@ CHAPTERS: tuple[Chapter, ...] = (
         "A 13B model trains on GPUs 4 to 7, one node of sixteen; GPUs 0 to 3 serve a 70B model with"
         " vLLM, the CPU a small one with llama.cpp. Look round: this is what healthy looks like.",
         (
-            Look("status", "Training", "MFU a third, half of the rest waits for the network"),
+            Look("status", "Training", "MFU a third; a quarter of the peak waits for the network"),
             Look("top", "overview", "no promise is violated"),
             Look("dashboard", "Training / MFU", "a flat line"),
         ),
@@ -62,7 +62,7 @@ CHAPTERS: tuple[Chapter, ...] = (
             Look("metric", 'gpu_throttled_seconds_total{gpu="7",reason="sw_thermal"}', "grows"),
             Look("metric", "train_straggler_score", "rank 3 sticks out"),
             Look("metric", "diagnosis_cause", "`clock` and `straggler` hold"),
-            Look("dashboard", "Node / Throttled time by reason", "GPU 7 alone, from heat"),
+            Look("dashboard", "Node / Throttling", "GPU 7 alone, from heat"),
             Look("dashboard", "Training / Stragglers", "the row of rank 3 stands out"),
             Look("top", "gpus", "GPU 7 is hot, its clock is low: sw_thermal"),
         ),
@@ -131,7 +131,7 @@ CHAPTERS: tuple[Chapter, ...] = (
             Look("metric", "spot_interruption_deadline_timestamp_seconds", "two minutes from now"),
             Look("alert", "SpotInterruption", "fires at once"),
             Look("dashboard", "Cost / Announcements", "what comes, and when"),
-            Look("status", "Spot", "the time that is left"),
+            Look("status", "Overview", "what the cloud announces, and the time that is left"),
         ),
         Faults(notice=10.0, fate="stop"),
     ),

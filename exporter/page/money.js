@@ -3,11 +3,12 @@
 import {bar, byId, keep, make, renew, show, showFacts} from "./dom.js";
 import {dollars, list, number, plain, record, share, span, word} from "./words.js";
 
-const STATES = ["busy", "idle", "unallocated"];
+const STATES = ["busy", "idle", "unallocated", "unknown"];
 
 export function showCost(cost) {
   const spent = record(cost.dollars), rate = number(cost.dollars_per_hour);
-  const states = STATES.filter(state => number(spent[state]) !== null);
+  const states = STATES.filter(state => number(spent[state]) !== null
+    && (state !== "unknown" || spent[state] > 0));
   byId("cost").hidden = rate === null && !states.length;
   const carbon = number(cost.carbon_grams);
   showFacts(byId("cost-facts"), [

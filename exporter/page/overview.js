@@ -104,7 +104,9 @@ function fabricTile(answer) {
   if (!ports.length) return null;
   const wanted = ports.filter(port => number(port.expected_up) !== 0);
   const down = wanted.filter(port => number(port.up) === 0);
-  const values = together(ports.map(port => series("nic_receive_bytes_per_second",
+  // A bond carries what its ports carry: each byte is counted once.
+  const carrying = ports.filter(port => port.physical !== false);
+  const values = together(carrying.map(port => series("nic_receive_bytes_per_second",
     {device: word(port.device), port: word(port.port)})), total);
   return {name: "Network", href: "#fabric", text: scaled(values.at(-1) ?? null, "B/s") ?? "\u2013",
     grave: down.length > 0, write: value => scaled(value, "B/s"), values,
@@ -115,10 +117,9 @@ function fabricTile(answer) {
 function costTile(answer) {
   const cost = record(answer.cost), rate = number(cost.dollars_per_hour);
   if (rate === null) return null;
-  const spent = Object.values(record(cost.dollars)).map(number), all = total(spent);
-  const busy = number(record(cost.dollars).busy);
+  const idle = number(cost.idle_dollars_per_hour);
   return {name: "Cost", href: "#cost", text: `${dollars(rate)}/h`,
-    sub: all && busy !== null ? `${share(1 - busy / all)} of it not busy` : "",
+    sub: idle === null ? "" : `${dollars(idle)} of it idle`,
     values: series("cost_dollars_per_hour"), write: dollars};
 }
 

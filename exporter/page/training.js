@@ -141,8 +141,8 @@ function showNumbers(dl, run) {
     ["Communication", share(number(run.exposed_communication_ratio)), "of a step, exposed"],
     ["Slowest rank", word(slow.rank) || null, `${share(number(slow.score), 1) ?? ""} behind`],
     ["Elapsed", span(number(run.elapsed_seconds)), left === null ? "" : `${span(left)} left`],
-    ["Cost", dollars(number(run.dollars)), number(run.projected_dollars) === null ? ""
-      : `${dollars(run.projected_dollars)} in the end`],
+    ["Cost on this node", dollars(number(run.dollars)), number(run.projected_dollars) === null ? ""
+      : `the whole run in the end ${dollars(run.projected_dollars)}`],
   ]);
 }
 

@@ -45,7 +45,10 @@ def fabric(facts: Facts) -> dict[str, Any]:
 
 
 def _ports(facts: Facts) -> list[dict[str, Any]]:
-    """Return one row for each port; `errors` are those that are not zero, by cause."""
+    """Return one row for each port; `errors` are those that are not zero, by cause.
+
+    `physical` ports together carry each byte once: bonds and bridges are not among them.
+    """
     rows: dict[tuple[str, str], dict[str, Any]] = {}
 
     def row(labels: dict[str, str]) -> dict[str, Any]:
@@ -56,6 +59,8 @@ def _ports(facts: Facts) -> list[dict[str, Any]]:
         row(labels).update({
             name: labels[name] for name in ("link_layer", "driver", "netdev") if labels[name]
         })  # fmt: skip
+    for labels, _ in facts.all(c.NIC_DEVICE_INFO):
+        row(labels)["physical"] = labels["physical"] == "true"
     for field, metric in _FIELDS:
         for labels, value in facts.all(metric):
             row(labels).setdefault(field, value)

@@ -7,7 +7,7 @@ from typing import Any
 from exporter import catalogue as c
 from exporter.status.facts import Facts
 
-STATES = ("busy", "idle", "unallocated")
+STATES = ("busy", "idle", "unallocated", "unknown")
 
 
 def cost(facts: Facts) -> dict[str, Any]:

@@ -76,7 +76,7 @@ class Daemon:
     def ask(self) -> Frame:
         """Return what it tells now. Raises `Away`."""
         try:
-            page = Page(self._get(_PAGE), self.where, self._reader)
+            page = Page(self._get(_PAGE), self.where, self._reader, finite=True)
             status = _document(self._get(_STATUS))
         except TimeoutError:
             raise Away(f"no answer within {PATIENCE:g} s") from None
@@ -88,7 +88,7 @@ class Daemon:
 def _document(body: bytes) -> Mapping[str, Any]:
     try:
         found = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise Malformed("the status document is no JSON") from None
     if not isinstance(found, dict):
         raise Malformed("the status document is none")

@@ -5,6 +5,7 @@ Only gauges are taken, so that one page suffices. What is missing is None, and d
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -83,7 +84,7 @@ def _xids(page: Page) -> dict[str, int]:
 
 
 def _work(page: Page) -> dict[str, str]:
-    """Return for whom each GPU works: its pod, else a server or run, else its largest process."""
+    """Return for whom each GPU works: its pods, else a server or run, else its largest process."""
     found: dict[str, str] = {}
     largest: dict[str, float] = {}
     for one in page.all("gpu_process_memory_bytes"):
@@ -92,9 +93,13 @@ def _work(page: Page) -> dict[str, str]:
             largest[gpu], found[gpu] = one.value, one.labels.get("command", "")
     for name, label in (("train_run_gpu", "run"), ("llm_server_gpu", "server")):
         found |= {one.labels.get("gpu", ""): one.labels.get(label, "") for one in page.all(name)}
+    pods: dict[str, dict[str, None]] = {}
     for one in page.all("gpu_allocation_info"):
         if pod := one.labels.get("pod", ""):
-            found[one.labels.get("gpu", "")] = f"{one.labels.get('namespace', '')}/{pod}"
+            has = pods.setdefault(one.labels.get("gpu", ""), {})
+            has[f"{one.labels.get('namespace', '')}/{pod}"] = None
+    for gpu, has in pods.items():
+        found[gpu] = next(iter(has)) + (f" +{len(has) - 1}" if len(has) > 1 else "")
     return found
 
 
@@ -253,11 +258,11 @@ def _ports(page: Page) -> Iterator[Port]:
 def _money(page: Page) -> Money:
     spent = page.all("cost_dollars_total")
     rows = [
-        (f"run {one.labels.get('run', '')}", one.value, "so far")
+        (f"run {one.labels.get('run', '')}", one.value, "this node, so far")
         for one in page.all("train_cost_dollars_total")
     ]
     rows += [
-        (f"run {one.labels.get('run', '')}", one.value, "at its end")
+        (f"run {one.labels.get('run', '')}", one.value, "all nodes, at its end")
         for one in page.all("train_projected_cost_dollars")
     ]
     for one in page.all("llm_cost_per_million_tokens_dollars"):
@@ -310,8 +315,12 @@ def _text(value: object) -> str:
 
 
 def _number(value: object) -> float | None:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if is_number else None  # type: ignore[arg-type]
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:
+        return None
 
 
 def _list(value: object) -> list[Any]:

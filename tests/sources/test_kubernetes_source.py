@@ -461,6 +461,32 @@ def test_a_pod_that_is_over_does_not_have_a_gpu_that_nobody_else_wants(lab: Lab)
     assert lab.pods() == [Row("0", "done")]
 
 
+def test_a_pod_goes_on_beside_replicas_that_were_made_of_its_gpu(lab: Lab) -> None:
+    """The plugin was told to slice: nobody is stopped for that."""
+    before = pod("before", {"nvidia.com/gpu": [GPU[0]]})
+    lab.kubelet.pods = [before]
+    lab.read()
+    lab.kubelet.pods = [before, pod("now", {"nvidia.com/gpu": [f"{GPU[0]}::1"]})]
+    assert lab.pods() == [Row("0", "before"), Row("0", "now")]
+
+
+@pytest.mark.parametrize("part", [MIG[0], f"{MIG[0]}::0"])
+def test_a_pod_that_had_the_gpu_before_it_was_split_does_not_pay_for_it(
+    lab: Lab, part: str
+) -> None:
+    """It has finished and is listed on; beside it the new ones had one part in eight of a bill."""
+    lab.view = board(2, split=2)
+    lab.kubelet.allocatable = {"nvidia.com/gpu": [GPU[1], part]}
+    before = pod("before", {"nvidia.com/gpu": [GPU[0]]})
+    lab.kubelet.pods = [before]
+    assert lab.pods() == [Row("0", "before"), Row("1", "")]
+    lab.kubelet.pods = [before, pod("now", {"nvidia.com/gpu": [part]})]
+    items = lab.read()
+    assert lab.pods(items) == [Row("0", "now"), Row("1", "")]
+    assert list(shares(items)) == [("0", "now")]
+    assert unresolved(items) == {}
+
+
 def test_a_kubelet_that_begins_with_an_empty_list_does_not_make_all_pods_new(lab: Lab) -> None:
     """After its restart; a pod that has finished was as new as the one that came after it."""
     both = [pod(name, {"nvidia.com/gpu": [GPU[0]]}) for name in ("old", "new")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 import threading
 from collections.abc import Iterator
@@ -144,6 +145,17 @@ def test_a_lost_gpu_is_called_so() -> None:
         assert "lost" in shown(asked)
 
 
+def test_a_gpu_that_pods_share_is_not_told_to_be_the_last_ones() -> None:
+    lines = ['gpu_info{gpu="0",uuid="u",name="X"} 1']
+    who = ("a", "b", "b")
+    lines += [
+        f'gpu_allocation_info{{gpu="0",uuid="u",namespace="n",pod="{pod}",container="{at}"}} 1'
+        for at, pod in enumerate(who)
+    ]
+    with daemon("\n".join((*lines, "")).encode(), STATUS) as asked:
+        assert "n/a +1" in shown(asked)
+
+
 def test_a_notice_of_the_cloud_stands_above_each_view() -> None:
     deadline = SystemClock().time() + 100
     page = b'spot_interruption_notice{provider="aws"} 1\n'
@@ -160,6 +172,7 @@ def test_a_notice_of_the_cloud_stands_above_each_view() -> None:
         (b"<html>", STATUS, "not a metrics page"),
         (b"up 1\n", b"<html>", "the status document is no JSON"),
         (b"up 1\n", [1], "the status document is none"),
+        (b"up 1\n", b"[" * 200_000, "the status document is no JSON"),
     ],
 )
 def test_what_is_no_daemon_is_told_as_such(page: bytes, status: object, said: str) -> None:
@@ -179,6 +192,36 @@ def test_what_is_no_daemon_is_told_as_such(page: bytes, status: object, said: st
 def test_a_status_document_of_another_shape_breaks_nothing(status: object) -> None:
     with daemon(page_of("x"), status) as asked:
         assert "50%" in shown(asked)
+
+
+@pytest.mark.parametrize("number", [b"NaN", b"Infinity", b"-Infinity", b"1e999", b"9" * 400])
+def test_a_status_document_with_numbers_that_are_none_breaks_nothing(number: bytes) -> None:
+    status = b'{"flopwatch":{"uptime_seconds":%b},"story":{"number":%b,"seconds_left":%b}}'
+    with daemon(page_of("x"), status % ((number,) * 3)) as asked:
+        assert "50%" in shown(asked)
+
+
+NUMBERS = (
+    "gpu_xid_errors_total",
+    "gpu_sm_active_ratio",
+    "gpu_temperature_celsius",
+    "cost_dollars_per_hour",
+    "spot_interruption_deadline_timestamp_seconds",
+)
+
+
+@pytest.mark.parametrize("value", ["NaN", "+Inf", "-Inf"])
+def test_a_value_that_is_no_number_is_a_dash(value: str) -> None:
+    """`top` fell over NaN of an XID counter and of a deadline; `inf $ an hour` was shown."""
+    page = re.sub(rb" [0-9.]+$", b" " + value.encode(), page_of("x"), flags=re.MULTILINE)
+    page += b'gpu_info{gpu="0",uuid="u",name="X"} 1\nspot_interruption_notice{provider="a"} 1\n'
+    for name in NUMBERS:
+        page += f'{name}{{gpu="0",sensor="core"}} {value}\n'.encode()
+    with daemon(page, STATUS) as asked:
+        text = shown(asked)
+    assert "takes this machine away" in text
+    assert "nan" not in text
+    assert "inf " not in text
 
 
 def test_keys_are_taken_apart() -> None:

@@ -212,21 +212,33 @@ def _settled(
     owner_of: Callable[[Collection[Pod]], Pod | None],
     unresolved: list[Unplaced],
 ) -> Iterator[Holding]:
-    """Yield the holdings, of what only one pod can have only that of one."""
-    claims: dict[Part, dict[Pod, None]] = {}
+    """Yield the holdings, of what only one pod can have only that of one.
+
+    A GPU that is split into instances is nobody's alone: a pod that had it before that may still be
+    listed.
+    """
     holdings = list(holdings)
+    has: dict[Part, dict[Pod, None]] = {}
+    below: dict[Part, dict[Pod, None]] = {}
     for one in holdings:
-        claims.setdefault(one.part, {})[one.owner] = None
+        if not one.claimed:
+            has.setdefault(one.part, {})[one.owner] = None
+            for part in one.part.within:
+                below.setdefault(part, {})[one.owner] = None
+    told: set[Part] = set()
     for one in holdings:
-        some = claims[one.part]
-        if len(some) == 1 or one.claimed:
+        around = (has.get(part, {}) for part in one.part.within)
+        rivals = {pod: None for pods in (*around, below.get(one.part, {})) for pod in pods}
+        rivals.pop(one.owner, None)
+        if one.claimed or not rivals:
             yield one
             continue
-        owner = owner_of(some)
-        if owner == one.owner:
+        owners = {owner_of((one.owner, rival)) for rival in rivals}
+        if owners == {one.owner}:
             yield one
-        elif owner is None and one.owner == next(iter(some)):
-            pods = ", ".join("/".join(pod) for pod in some)
+        elif owners <= {None, one.owner} and one.part not in told:
+            told.add(one.part)
+            pods = ", ".join("/".join(pod) for pod in sorted((one.owner, *rivals)))
             unresolved.append(
                 Unplaced(one.resource, f"{one.part.uuid}: {pods} say that each has it alone")
             )
