@@ -92,6 +92,21 @@ def test_a_rule_of_the_page_is_left_out(folder: Path) -> None:
     assert "flopwatch-sla-alerts" not in names
 
 
+def test_the_password_of_the_page(folder: Path) -> None:
+    """Prometheus comes by HTTPS and with a password."""
+    base = (
+        "resources: [flopwatch/deploy/kubernetes/base]\n"
+        "components:\n"
+        "  - flopwatch/deploy/kubernetes/components/pod-monitor\n"
+        "  - flopwatch/deploy/kubernetes/components/web-config\n"
+    )
+    manifests = parse(rendered(folder, base + example("# The password")))
+    validate(manifests, VERSIONS[-1])
+    (monitor,) = of_kind(manifests, "PodMonitor")
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    assert (endpoint["scheme"], set(endpoint["basicAuth"])) == ("https", {"username", "password"})
+
+
 def test_the_values_of_the_page(tmp_path: Path) -> None:
     """Helm takes them, and the configuration in them is one."""
     manifests = template(yaml.safe_load(example("# values.yaml")))
