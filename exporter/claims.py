@@ -1,8 +1,8 @@
 """Which GPUs claimed devices are (dynamic resource allocation), as the API server tells.
 
 The kubelet names a claimed device as its driver does (`gpu-0`); the driver has published its UUID
-in a `ResourceSlice`. Those of this node are asked for when a name comes up that is not known, and
-then not again for a minute: what is published changes when GPUs do.
+in a `ResourceSlice`. Those of this node are asked for when a name comes up that is not known, or
+that of a device that is not there any more, and then not again for a minute.
 """
 
 from __future__ import annotations
@@ -49,13 +49,16 @@ class ResourceSlices:
         self._asked: float | None = None
         self._problem: Exception | None = None
 
-    def __call__(self, wanted: Collection[Claimed]) -> Mapping[Claimed, str]:
+    def __call__(
+        self, wanted: Collection[Claimed], there: Collection[str]
+    ) -> Mapping[Claimed, str]:
         """Return the UUIDs of devices, those of `wanted` among them if that can be.
 
-        Raises what hindered it, for as long as something is wanted that is not known: `OSError`,
-        `SourceError`, `Malformed`.
+        One that is not among those that are `there` is not known: instances that are made anew
+        have their former names, and other UUIDs. Raises what hindered it, for as long as something
+        is wanted that is not known: `OSError`, `SourceError`, `Malformed`.
         """
-        missing = not self._known.keys() >= set(wanted)
+        missing = any(self._known.get(one) not in there for one in wanted)
         if missing and self._is_time():
             self._asked = self._clock.monotonic()
             self._problem = None

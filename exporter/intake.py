@@ -199,8 +199,7 @@ class Intake:
             raise _RefusedError(403, "pages in browsers may not push")
         if came_by_socket(scope):
             return
-        # Proxies that say nothing of themselves mostly speak HTTP/1.0: nginx does unless told else.
-        if rules.loopback and scope["http_version"] != "1.0" and is_local(scope):
+        if rules.loopback and is_local(scope):
             return
         if rules.token_file is None:
             raise _RefusedError(403, "only from this machine: there is no push.token_file")

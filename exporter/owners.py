@@ -35,9 +35,11 @@ def sole_owners(view: View) -> Owned:
         split.add(uuid)
         # A replica is had beside others, whether they are handed out now or not.
         parts.setdefault((uuid, mig), []).extend([tuple(who)] * (2 if replica else 1))
+    # Of who has a part and nobody knows which, the whole GPU is not.
+    whole = {one.labels for one in view.samples(c.GPU_ALLOCATION_SHARE_RATIO) if one.value == 1}
     for sample in view.samples(c.GPU_ALLOCATION_INFO):
         _, uuid, *who = sample.labels
-        if uuid not in split and any(who):
+        if uuid not in split and any(who) and sample.labels in whole:
             parts.setdefault((uuid, ""), []).append(tuple(who))
     return {
         part: tuple(zip(LABELS, who[0], strict=True))

@@ -51,18 +51,22 @@ def headers_of(scope: Scope) -> dict[str, str]:
 def is_local(scope: Scope) -> bool:
     """Tell whether a request comes from this machine itself, not through a proxy on it.
 
-    It must also have been addressed to the machine by number or as `localhost`: a page in a browser
-    on the node can make its own name mean 127.0.0.1 and would else read as if it were local.
+    It must also have been addressed to loopback by number or as `localhost`: a page in a browser on
+    the node can make its own name mean 127.0.0.1 and would else read as if it were local, and who
+    passes others on (Envoy, HAProxy, socat) leaves the address that those have asked. Proxies that
+    say nothing of themselves mostly speak HTTP/1.0: nginx does unless told else.
     """
     headers = headers_of(scope)
     client = scope.get("client")
     if not client or any(n in _PROXIED or n.startswith("x-forwarded") for n in headers):
         return False
+    if scope.get("http_version") == "1.0":
+        return False
     try:
         asked = urlsplit("//" + headers.get("host", "localhost")).hostname or ""
     except ValueError:
         return False
-    return _is_loopback(client[0]) and (asked == "localhost" or _is_ip(asked))
+    return _is_loopback(client[0]) and (asked == "localhost" or _is_loopback(asked))
 
 
 def _is_loopback(text: str) -> bool:
@@ -74,12 +78,17 @@ def _is_loopback(text: str) -> bool:
     return (mapped or host).is_loopback
 
 
-def _is_ip(text: str) -> bool:
+def neighbours(address: str) -> str:
+    """Return what an address counts as: a host has a whole /64 of IPv6 to choose from."""
+    if ":" not in address:
+        return address
     try:
-        ipaddress.ip_address(text)
+        parsed = ipaddress.IPv6Address(address.partition("%")[0])
     except ValueError:
-        return False
-    return True
+        return address
+    if parsed.ipv4_mapped is not None:
+        return str(parsed.ipv4_mapped)
+    return str(ipaddress.IPv6Network((int(parsed) >> 64 << 64, 64)))
 
 
 def came_by_socket(scope: Scope) -> bool:

@@ -93,6 +93,8 @@ class ApiServer:
         self.delay = 0.0
         self.status = 0
         self.compacts_by_status = False
+        self.unknown: tuple[str, int] | None = None
+        """A version from which nothing is watched, and the status that says so."""
         self.asked: list[tuple[str, dict[str, str]]] = []
         self.sockets: list[socket.socket] = []
         self._pods: dict[str, Document] = {}
@@ -203,6 +205,9 @@ class ApiServer:
         gone = {"kind": "Status", "code": 410, "reason": "Expired"}
         if seen < self._oldest and self.compacts_by_status:
             request.reply(410, gone)
+            return
+        if self.unknown is not None and query["resourceVersion"] == self.unknown[0]:
+            request.reply(self.unknown[1], {"kind": "Status", "code": self.unknown[1]})
             return
         request.begin()
         if seen < self._oldest:

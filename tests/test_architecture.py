@@ -155,7 +155,7 @@ ROOMS = {
     "demo.kubelet": Room(("samples", "demo.*", "kubelet", "formats.podresources")),
     "demo.nvml": Room(("samples", "clock", "demo.*", "nvml.driver")),
     "plans": Room(("*",), ("*",)),
-    "connection": Room((), ("uvicorn",)),
+    "connection": Room(("requests",), ("uvicorn",)),
     "websecurity": Room(("samples", "catalogue", "config.*", "requests", "websecurity.*")),
     "websecurity.webconfig": Room(("config.*",), ("pydantic",)),
     "websecurity.passwords": Room((), ("bcrypt",)),
@@ -189,7 +189,7 @@ ROOMS = {
             "commands.*",
         )
     ),
-    "commands.debug": Room(("clock", "config", "redaction", "commands.*")),
+    "commands.debug": Room(("clock", "config", "redaction", "websecurity.webconfig", "commands.*")),
     "commands.alerts": Room(("objectives", "commands.*")),
     # It looks at this machine where no daemon does.
     "commands.topology": Room(

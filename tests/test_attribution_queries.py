@@ -1,4 +1,4 @@
-"""The queries of docs/attribution.md, by real Prometheus: what each gives on three GPUs."""
+"""Queries of the docs about who has GPUs, by real Prometheus: what each gives on three GPUs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from pathlib import Path
 
 import yaml
 
-PAGE = Path(__file__).parent.parent / "docs/attribution.md"
+DOCS = Path(__file__).parent.parent / "docs"
+PAGE, MIGRATION = DOCS / "attribution.md", DOCS / "migration.md"
 
 GPU = 'instance="n", gpu="{0}", uuid="GPU-{0}"'
 WHO = 'namespace="{0}", pod="{1}", container="main"'
@@ -60,8 +61,24 @@ GIVES: list[dict[str, float]] = [
 
 def test_the_pages_queries_give_what_it_says(tool: Callable[[str], str], tmp_path: Path) -> None:
     blocks = re.findall(r"```promql\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
-    queries = "".join(blocks).splitlines()
-    assert len(queries) == len(GIVES)
+    give(tool("promtool"), tmp_path, "".join(blocks).splitlines(), GIVES)
+
+
+def test_a_join_of_who_comes_from_dcgm_exporter_stands_shared_gpus(
+    tool: Callable[[str], str], tmp_path: Path
+) -> None:
+    """The page's query was an error as soon as two of its pods had one GPU."""
+    pattern = re.compile(r"^100 \* .*gpu_allocation_info.*$", re.MULTILINE)
+    (query,) = pattern.findall(MIGRATION.read_text("utf-8"))
+    asked = query.replace("train.*", "[bc]")
+    assert asked != query
+    gives = {series("", 1, B): 50.0, series("", 1, C): 50.0}
+    give(tool("promtool"), tmp_path, [asked], [gives])
+
+
+def give(promtool: str, folder: Path, queries: list[str], gives: list[dict[str, float]]) -> None:
+    """Ask Prometheus, and compare."""
+    assert len(queries) == len(gives)
     file = {
         "tests": [{
             "interval": "1m",
@@ -72,16 +89,16 @@ def test_the_pages_queries_give_what_it_says(tool: Callable[[str], str], tmp_pat
                 {
                     "expr": query, "eval_time": "5m",
                     "exp_samples": [
-                        {"labels": one, "value": value} for one, value in gives.items()
+                        {"labels": one, "value": value} for one, value in wanted.items()
                     ],
                 }
-                for query, gives in zip(queries, GIVES, strict=True)
+                for query, wanted in zip(queries, gives, strict=True)
             ],
         }]
     }  # fmt: skip
-    (tmp_path / "test.yaml").write_text(yaml.safe_dump(file), "utf-8")
+    (folder / "test.yaml").write_text(yaml.safe_dump(file), "utf-8")
     result = subprocess.run(
-        [tool("promtool"), "test", "rules", "test.yaml"],
-        cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
+        [promtool, "test", "rules", "test.yaml"],
+        cwd=folder, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert result.returncode == 0, result.stdout + result.stderr

@@ -74,6 +74,9 @@ def test_damaged_lists_are_malformed_and_nothing_else() -> None:
 # ---------------------------------------------------------------- who is asked
 
 
+HERE = ("GPU-a",)
+
+
 class Lab:
     """An API server and what asks it."""
 
@@ -115,8 +118,8 @@ def lab(tmp_path: Path) -> Iterator[Made]:
 
 def test_the_slices_of_this_node_are_asked_for_once_and_with_the_token(lab: Made) -> None:
     one = lab(reply(slices(device("gpu-0", "GPU-a"))))
-    assert one.asks({GPU0}) == {GPU0: "GPU-a"}
-    assert one.asks({GPU0}) == {GPU0: "GPU-a"}
+    assert one.asks({GPU0}, HERE) == {GPU0: "GPU-a"}
+    assert one.asks({GPU0}, HERE) == {GPU0: "GPU-a"}
     (request,) = one.server.requests
     assert request.startswith(
         "GET /apis/resource.k8s.io/v1/resourceslices?fieldSelector=spec.nodeName%3Dnode-1 "
@@ -128,41 +131,51 @@ def test_a_name_that_nobody_knows_is_not_asked_for_again_and_again(lab: Made) ->
     """dcgm-exporter 599: ten cores were burnt on what was not to be found."""
     one = lab(reply(slices(device("gpu-0", "GPU-a"))))
     for _ in range(50):
-        assert GPU1 not in one.asks({GPU0, GPU1})
+        assert GPU1 not in one.asks({GPU0, GPU1}, HERE)
         one.clock.advance(AGAIN / 51)
     assert len(one.requests) == 1
     one.clock.advance(AGAIN)
-    one.asks({GPU0, GPU1})
+    one.asks({GPU0, GPU1}, HERE)
+    assert len(one.requests) == 2
+
+
+def test_instances_that_were_made_anew_under_their_former_names_are_asked_for(lab: Made) -> None:
+    """After a new layout of MIG the former UUIDs stayed until the daemon was started again."""
+    told = [slices(device("gpu-0-mig-19-0-1", uuid)) for uuid in ("MIG-a", "MIG-b")]
+    one, name = lab(*map(reply, told)), Claimed(*GPU0[:2], "gpu-0-mig-19-0-1")
+    assert one.asks({name}, {"MIG-a"}) == {name: "MIG-a"}
+    one.clock.advance(AGAIN)
+    assert one.asks({name}, {"MIG-b"}) == {name: "MIG-b"}
     assert len(one.requests) == 2
 
 
 def test_an_older_cluster_has_an_older_version(lab: Made) -> None:
     gone = reply(b"404 page not found", "404 Not Found")
     one = lab(gone, gone, reply(slices(device("gpu-0", "GPU-a", "v1beta1"))))
-    assert one.asks({GPU0}) == {GPU0: "GPU-a"}
+    assert one.asks({GPU0}, HERE) == {GPU0: "GPU-a"}
     assert one.requests == ["v1", "v1beta2", "v1beta1"]
 
 
 def test_a_cluster_without_claims(lab: Made) -> None:
     one = lab(reply(b"404 page not found", "404 Not Found"))
     with pytest.raises(SourceError, match="knows no ResourceSlices"):
-        one.asks({GPU0})
+        one.asks({GPU0}, HERE)
 
 
 def test_a_missing_right_is_named(lab: Made) -> None:
     one = lab(reply(b'{"kind":"Status"}', "403 Forbidden"))
     for _ in range(3):
         with pytest.raises(SourceError, match="the right to list resourceslices") as caught:
-            one.asks({GPU0})
+            one.asks({GPU0}, HERE)
     assert caught.value.reason == "denied"
     assert len(one.requests) == 1
 
 
 def test_what_was_known_stays_known_while_the_api_server_is_away(lab: Made) -> None:
     one = lab(reply(slices(device("gpu-0", "GPU-a"))))
-    one.asks({GPU0})
+    one.asks({GPU0}, HERE)
     one.server.close()
     one.clock.advance(10 * AGAIN)
-    assert one.asks({GPU0}) == {GPU0: "GPU-a"}
+    assert one.asks({GPU0}, HERE) == {GPU0: "GPU-a"}
     with pytest.raises(ConnectionError):
-        one.asks({GPU1})
+        one.asks({GPU1}, HERE)

@@ -77,13 +77,19 @@ def info(uuid: str, pod: str, container: str = "main") -> Sample:
     return c.GPU_ALLOCATION_INFO(1, "0" if uuid == A else "1", uuid, *names)
 
 
+def alone(uuid: str, pod: str) -> list[Sample]:
+    """Return what is told of a container that has all of a GPU."""
+    one = info(uuid, pod)
+    return [one, c.GPU_ALLOCATION_SHARE_RATIO(1, *one.labels)]
+
+
 def part(mig: str, replica: str, pod: str) -> Sample:
     return c.GPU_ALLOCATION_PART_INFO(1, "0", A, mig, replica, "ml", pod, "main")
 
 
 def test_series_of_a_gpu_that_one_container_has_bear_its_names(rig: Rig) -> None:
     """Ours and dcgm-exporter's; the host's and the money's do not."""
-    told = rig.pods(GPUS[1:2] + GPUS[4:], [info(B, "b"), info(A, "a")])
+    told = rig.pods(GPUS[1:2] + GPUS[4:], alone(B, "b") + alone(A, "a"))
     assert told == {200: "b", 1: "b", 7: "a", 8: None, 9: None, 2: None}
     line = next(
         line for line in rig.exposition.page((None, False, False)).decode().splitlines()
@@ -115,12 +121,17 @@ def test_who_has_a_replica_has_no_gpu_alone(rig: Rig) -> None:
     assert told == {5: None}
 
 
+def test_who_has_a_part_that_is_not_known_has_no_gpu_alone(rig: Rig) -> None:
+    """A claimed instance without what its driver published: the GPU is known, and no more."""
+    assert rig.pods(GPUS[:1], [info(A, "a")]) == {100: None}
+
+
 def test_another_pod_changes_the_labels_while_values_stand_still(rig: Rig) -> None:
-    first = rig.pods(GPUS[:1], [info(A, "a")])
-    assert (first, rig.pods(GPUS[:1], [info(A, "b")])) == ({100: "a"}, {100: "b"})
+    first = rig.pods(GPUS[:1], alone(A, "a"))
+    assert (first, rig.pods(GPUS[:1], alone(A, "b"))) == ({100: "a"}, {100: "b"})
     assert rig.pods(GPUS[:1], []) == {100: None}
 
 
 def test_it_is_off_unless_asked_for(rig: Rig) -> None:
     rig.on = False
-    assert rig.pods(GPUS[:1], [info(A, "a")]) == {100: None}
+    assert rig.pods(GPUS[:1], alone(A, "a")) == {100: None}

@@ -910,7 +910,7 @@ def card(index: int, **more: Any) -> dict[str, Any]:
         "clock_max_hertz": 1.98e9, "temperature_celsius": 101, "memory_temperature_celsius": 105,
         "throttled_by": ["sw_power_cap", "hw_thermal"], "throttled_seconds": {"hw_thermal": 5},
         "xids": [], "runs": ["a-run-with-a-long-name-of-its-own"], "servers": [], "mig": [],
-        "owner": {"namespace": "team-with-a-name", "pod": "trainer-7f9c6b9d5-x2x2x"}, **more,
+        "owners": [{"namespace": "team-with-a-name", "pod": "trainer-7f9c6b9d5-x2x2x"}], **more,
     }  # fmt: skip
 
 

@@ -41,7 +41,9 @@ def test_a_gpu_has_what_is_known_of_it_and_no_more() -> None:
     assert {key: value for key, value in row.items() if key not in lists} == {
         "gpu": "3", "uuid": "GPU-3", "name": "NVIDIA H100 80GB HBM3", "sm_active_ratio": 0.79,
     }  # fmt: skip
-    assert lists == {"throttled_by", "throttled_seconds", "xids", "runs", "servers", "mig"}
+    assert lists == {
+        "throttled_by", "throttled_seconds", "xids", "runs", "servers", "owners", "mig",
+    }  # fmt: skip
 
 
 def test_gpus_stand_in_the_order_of_their_numbers() -> None:
@@ -106,7 +108,15 @@ def test_who_works_on_a_gpu_is_told() -> None:
     )[0]
     assert row["runs"] == ["llama"]
     assert row["servers"] == ["chat"]
-    assert row["owner"] == {"namespace": "team", "pod": "trainer-0", "container": "main"}
+    assert row["owners"] == [{"namespace": "team", "pod": "trainer-0", "container": "main"}]
+
+
+def test_a_gpu_that_pods_share_is_not_told_to_be_the_last_ones() -> None:
+    """dcgm-exporter 307, 587: one of them at random. And nobody is no owner."""
+    pods = [c.GPU_ALLOCATION_INFO(1, *ZERO, "team", name, "main") for name in ("a", "b")]
+    names = [{"namespace": "team", "pod": name, "container": "main"} for name in ("a", "b")]
+    assert gpu_rows(facts(*pods))[0]["owners"] == names
+    assert gpu_rows(facts(c.GPU_ALLOCATION_INFO(1, *ZERO, "", "", "")))[0]["owners"] == []
 
 
 def test_parts_of_a_divided_gpu_are_told() -> None:

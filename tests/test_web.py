@@ -57,6 +57,7 @@ def ask(
     query: str = "",
     client: tuple[str, int] | None = ("192.0.2.7", 40000),
     authenticated: bool = False,
+    version: str = "1.1",
 ) -> Answer:
     """Send one request straight into a new application and return what it sends back."""
     sent: list[Mapping[str, Any]] = []
@@ -70,7 +71,7 @@ def ask(
     scope = {
         "type": "http",
         "asgi": {"version": "3.0"},
-        "http_version": "1.1",
+        "http_version": version,
         "method": method,
         "scheme": "http",
         "path": path,
@@ -447,6 +448,9 @@ def test_health_checks(services: Services, path: str, well: bool, status: int) -
         (("127.0.0.1", 1), (("X-Forwarded-For", "127.0.0.1"),), False),
         (("127.0.0.1", 1), (("Forwarded", "for=192.0.2.7"),), False),
         (("::1", 1), (("X-Real-IP", "::1"),), False),
+        (("127.0.0.1", 1), (("Host", "localhost:9810"),), True),
+        (("::1", 1), (("Host", "[::1]:9810"),), True),
+        (("127.0.0.1", 1), (("Host", "node.example"),), False),
     ],
 )
 def test_details_are_for_callers_on_the_node(
@@ -462,6 +466,21 @@ def test_details_are_for_callers_on_the_node(
     assert answer.status == 200
     assert answer.headers["content-type"] == "application/json"
     assert json.loads(answer.body) == {"detailed": local}
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1:9810", "[2001:db8::1]", "0.0.0.0", "10.0.0.1"])
+def test_who_is_passed_on_by_a_silent_proxy_is_not_on_the_node(host: str) -> None:
+    """Envoy, HAProxy and socat leave the address that was asked; loopback it is not."""
+    scope = {"client": LOCAL, "headers": [(b"host", host.encode())]}
+    assert not is_local(scope)
+
+
+@pytest.mark.parametrize("path", ["/-/reload", "/-/release", "/-/debug"])
+def test_a_proxy_that_speaks_http_1_0_lets_nobody_steer(services: Services, path: str) -> None:
+    """nginx, as it is set up by default, says neither that it is one nor for whom it asks."""
+    held = replace(services, reload=lambda: ())
+    assert ask(held, path, method="POST", client=LOCAL).status == 200
+    assert ask(held, path, method="POST", client=LOCAL, version="1.0").status == 403
 
 
 def test_status_is_not_kept_by_anyone(services: Services) -> None:

@@ -39,9 +39,14 @@ class Names(Protocol):
 
 @dataclass
 class PodBoard:
-    """The pods of this node, as whoever watches them saw them last; empty where nobody does."""
+    """The pods of this node, as whoever watches them saw them last; empty where nobody does.
+
+    `current`: that was lately. Names stay true without it, phases do not: another pod may have the
+    name of one that was over.
+    """
 
     pods: tuple[Pod, ...] = ()
+    current: bool = True
     _by_uid: Mapping[str, Pod] = field(default_factory=dict)
 
     def publish(self, pods: Sequence[Pod]) -> None:
@@ -51,6 +56,8 @@ class PodBoard:
 
     def finished(self) -> frozenset[tuple[str, str]]:
         """Return namespace and name of the pods that are over."""
+        if not self.current:
+            return frozenset()
         return frozenset((one.namespace, one.name) for one in self.pods if one.phase in _OVER)
 
     def __call__(self, uid: str, container: str) -> Named | None:

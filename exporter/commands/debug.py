@@ -27,7 +27,8 @@ from urllib.parse import urlsplit
 from exporter import __version__
 from exporter.clock import Clock
 from exporter.config import ConfigError, Settings, load, load_document, plain
-from exporter.redaction import HIDDEN, without
+from exporter.redaction import without
+from exporter.websecurity.webconfig import HttpConfig, RateLimit, TlsConfig
 
 MOST = 4 << 20
 """Bytes of one part; what is longer is cut."""
@@ -158,19 +159,34 @@ def _web_config(path: Path) -> str:
 
 
 def _hidden(document: Any) -> Any:
+    """Return what stands under the keys that a web config may have, and their secrets not.
+
+    A password may stand under a key that is misspelt, or where a mapping should be.
+    """
     if not isinstance(document, dict):
-        return kind_only(document)
-    told = {str(key): value for key, value in document.items()}
-    if isinstance(users := told.get("basic_auth_users"), dict):
-        told["basic_auth_users"] = f"{len(users)} users"
-    if isinstance(tls := told.get("tls_server_config"), dict) and "key" in tls:
-        told["tls_server_config"] = {**tls, "key": HIDDEN}
-    return told
+        return _kind(document)
+    return {str(key): _shown(key, value) for key, value in document.items()}
 
 
-def kind_only(value: object) -> str:
+def _shown(key: object, value: object) -> Any:
+    if key == "basic_auth_users" and isinstance(value, dict):
+        return f"{len(value)} users"
+    known = _SHOWN.get(str(key))
+    if known is None or not isinstance(value, dict):
+        return _kind(value)
+    return {str(one): it if one in known else _kind(it) for one, it in value.items()}
+
+
+_SHOWN = {
+    "tls_server_config": TlsConfig.model_fields.keys() - {"key"},
+    "http_server_config": HttpConfig.model_fields.keys(),
+    "rate_limit": RateLimit.model_fields.keys(),
+}
+
+
+def _kind(value: object) -> str:
     """Return what kind of value something is, and nothing of the value."""
-    return f"a {type(value).__name__}, not a mapping"
+    return f"({type(value).__name__})"
 
 
 def _secrets(settings: Settings, environment: Mapping[str, str]) -> Iterator[str]:

@@ -313,13 +313,14 @@ def load_document(path: Path) -> object:
     return load_yaml(_text(path, LARGEST_DOCUMENT), str(path))
 
 
-def load_yaml(text: str, name: str) -> object:
+def load_yaml(text: str, name: str, *, literal_keys: bool = False) -> object:
     """Return what a YAML text holds; `name` is what problems call it.
 
-    Raises `ConfigError` with the line of what is wrong, a key that is given twice included.
+    With `literal_keys` a key is the text that stands there: YAML takes `0123` for 83 and `on` for
+    true. Raises `ConfigError` with the line of what is wrong, a key that is given twice included.
     """
     try:
-        return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader, below
+        return yaml.load(text, Loader=_LiteralLoader if literal_keys else _Loader)  # noqa: S506 - safe ones, below
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f":{mark.line + 1}:{mark.column + 1}" if mark is not None else ""
@@ -380,6 +381,16 @@ class _Loader(yaml.SafeLoader):
                 seen.add(key)
                 continue
             raise yaml.constructor.ConstructorError(None, None, problem, key_node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
+class _LiteralLoader(_Loader):
+    """One whose keys are words, whatever else they could be."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002
+        for key_node, _ in node.value:
+            if isinstance(key_node, yaml.ScalarNode):
+                key_node.tag = self.DEFAULT_SCALAR_TAG
         return super().construct_mapping(node, deep)
 
 

@@ -3,7 +3,8 @@
 One list, then one watch that goes on: no list per scrape (dcgm-exporter 551 throttled an API server
 so), no other node's pods, and of each pod only what is wanted. Both are answered from the API
 server's memory (`resourceVersion=0`), as the kubelet's are. A watch that ends is taken up where it
-was; after a version that is gone the pods are listed again. Whatever fails is raised: the runner
+was; after a version that is gone, or that is refused again and again (an API server that was set
+up anew, or restored, knows others), the pods are listed again. Whatever fails is raised: the runner
 waits longer and longer then. A reconnection waits a little that is different on each node.
 """
 
@@ -37,6 +38,8 @@ _BRIEF = 5.0
 """A watch that was cut sooner than this, in seconds, failed."""
 
 _LONGEST = 60.0
+_PATIENT = 3
+"""Watches, one after the other, that may be refused before the pods are listed anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +85,7 @@ class ApiWatch:
         self._stream: Stream | None = None
         self._answer = WatchStream()
         self._began = self._until = 0.0
-        self._brief = 0
+        self._brief = self._refused = 0
         # The daemons of a cluster may all have been started at once.
         self._due = clock.monotonic() + dice.uniform(0.0, _FIRST)
         self.tally = Tally()
@@ -100,8 +103,11 @@ class ApiWatch:
                 if not self._version:
                     self._list()
                 self._watch(now)
-        except (OSError, Malformed, SourceError):
+        except (OSError, Malformed, SourceError) as error:
             self.close()
+            self._refused += not isinstance(error, OSError)
+            if self._refused >= _PATIENT:
+                self._refused, self._version = 0, ""
             raise
         return list(self._pods.values()) if self._version else None
 
@@ -202,6 +208,7 @@ class ApiWatch:
             elif pod.uids[0] in self._pods or len(self._pods) < MOST_PODS:
                 self._pods[pod.uids[0]] = pod
         self._version = event.version or self._version
+        self._refused = 0
         return True
 
 

@@ -56,8 +56,10 @@ def entries(text: str) -> list[Entry]:
         if not words:
             continue
         numbered = len(words) == 1 or (len(words) == 2 and _NUMBER.fullmatch(words[1]) is not None)
-        if _ID.fullmatch(words[0]) is None or not numbered:
-            raise Malformed(f"line {number}: {line[:40]!r} is no job's id")
+        if _ID.fullmatch(words[0]) is None:
+            raise Malformed(f"line {number}: {words[0][:40]!r} is no job's id")
+        if not numbered:  # it may be a name, which is not ours to tell
+            raise Malformed(f"line {number}: behind a job's id stands more than its user's number")
         found.setdefault(words[0], Entry(*words))
         if len(found) > _MOST_JOBS:
             raise Malformed(f"more than {_MOST_JOBS} jobs")

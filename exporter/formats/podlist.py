@@ -203,6 +203,7 @@ def _address(value: object) -> str:
         address = ipaddress.ip_address(_text(value))
     except ValueError:
         return ""
+    address = getattr(address, "ipv4_mapped", None) or address
     own = address.is_loopback or address.is_link_local or address.is_unspecified
     return "" if own or address.is_multicast else str(address)
 

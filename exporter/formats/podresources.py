@@ -18,6 +18,10 @@ MOST_DEVICES = 200_000
 """What one answer may hold; a node runs some hundred pods, and plugins that slice GPUs finely tell
 thousands of devices for each."""
 
+MOST_FIELDS = 1_000_000
+"""Fields of one answer, whatever they are: reading a million takes seconds, and the limit on
+bytes is none on them."""
+
 LONGEST = 512
 """Characters of a name or an id; Kubernetes allows 253."""
 
@@ -66,40 +70,56 @@ class Reader:
         known = self._pods
         self._pods = {}
         found: list[Container] = []
-        left = MOST_DEVICES
-        for pod in _messages(fields(answer), 1):
+        left, taken = MOST_DEVICES, _Taken()
+        for number, pod in enumerate(_messages(taken.fields(answer), 1), start=1):
             inside = known.get(pod)
-            self._pods[pod] = inside = _containers(pod) if inside is None else inside
+            self._pods[pod] = inside = _containers(pod, taken) if inside is None else inside
             found.extend(inside)
             left -= sum(len(one.devices) + len(one.claimed) for one in inside)
-            if left < 0 or len(self._pods) > MOST_PODS:
+            if left < 0 or number > MOST_PODS:
                 raise Malformed(f"more than {MOST_DEVICES} devices or {MOST_PODS} pods")
         return tuple(sorted(found, key=lambda one: one[:3]))
 
     def allocatable(self, answer: bytes) -> tuple[Device, ...]:
         """Return the devices of an `AllocatableResourcesResponse`, in order. Raises `Malformed`."""
-        told = sorted(_messages(fields(answer), 1))
+        taken = _Taken()
+        told = sorted(_messages(taken.fields(answer), 1))
         if told != self._told:
             found: list[Device] = []
             for one in told:
-                found.extend(_devices(one))
+                found.extend(_devices(one, taken))
                 if len(found) > MOST_DEVICES:
                     raise Malformed(f"more than {MOST_DEVICES} devices")
             self._told, self._allocatable = told, tuple(found)
         return self._allocatable
 
 
-def _containers(message: bytes) -> tuple[Container, ...]:
+class _Taken:
+    """Takes apart one answer, to the end of what one may hold."""
+
+    def __init__(self) -> None:
+        self._left = MOST_FIELDS
+
+    def fields(self, message: bytes) -> Iterator[Field]:
+        """Yield the fields of a message of the answer. Raises `Malformed`."""
+        for field in fields(message):
+            self._left -= 1
+            if self._left < 0:
+                raise Malformed(f"more than {MOST_FIELDS} fields")
+            yield field
+
+
+def _containers(message: bytes, taken: _Taken) -> tuple[Container, ...]:
     """Return the containers of a pod that have devices."""
-    name, namespace, inside = _pod(message)
-    found = (_container(namespace, name, one) for one in inside)
+    name, namespace, inside = _pod(message, taken)
+    found = (_container(namespace, name, one, taken) for one in inside)
     return tuple(one for one in found if one.devices or one.claimed)
 
 
-def _pod(message: bytes) -> tuple[str, str, list[bytes]]:
+def _pod(message: bytes, taken: _Taken) -> tuple[str, str, list[bytes]]:
     name = namespace = ""
     inside: list[bytes] = []
-    for field in fields(message):
+    for field in taken.fields(message):
         if field.number == 1:
             name = _name(field)
         elif field.number == 2:
@@ -109,24 +129,24 @@ def _pod(message: bytes) -> tuple[str, str, list[bytes]]:
     return name, namespace, inside
 
 
-def _container(namespace: str, pod: str, message: bytes) -> Container:
+def _container(namespace: str, pod: str, message: bytes, taken: _Taken) -> Container:
     name = ""
     devices: list[Device] = []
     claimed: list[Claimed] = []
-    for field in fields(message):
+    for field in taken.fields(message):
         if field.number == 1:
             name = _name(field)
         elif field.number == 2:
-            devices.extend(_devices(field.message))
+            devices.extend(_devices(field.message, taken))
         elif field.number == 5:
-            claimed.extend(_claimed(field.message))
+            claimed.extend(_claimed(field.message, taken))
     return Container(namespace, pod, name, tuple(devices), tuple(claimed))
 
 
-def _devices(message: bytes) -> Iterator[Device]:
+def _devices(message: bytes, taken: _Taken) -> Iterator[Device]:
     """Yield the devices of one `ContainerDevices`; one resource may come in several of them."""
     resource, ids = "", []
-    for field in fields(message):
+    for field in taken.fields(message):
         if field.number == 1:
             resource = _name(field)
         elif field.number == 2:
@@ -134,10 +154,11 @@ def _devices(message: bytes) -> Iterator[Device]:
     return (Device(resource, one) for one in ids)
 
 
-def _claimed(message: bytes) -> Iterator[Claimed]:
+def _claimed(message: bytes, taken: _Taken) -> Iterator[Claimed]:
     """Yield the devices of one `DynamicResource`; those that are not named are none."""
-    for resource in _messages(fields(message), 4):
-        told = {field.number: _name(field) for field in fields(resource) if 2 <= field.number <= 4}
+    for resource in _messages(taken.fields(message), 4):
+        named = (field for field in taken.fields(resource) if 2 <= field.number <= 4)
+        told = {field.number: _name(field) for field in named}
         if 2 in told and 4 in told:
             yield Claimed(told[2], told.get(3, ""), told[4])
 

@@ -39,10 +39,11 @@ function showGpu(cells, gpu, sameProduct) {
 }
 
 function showHead(cell, gpu, sameProduct) {
-  const owner = record(gpu.owner);
-  const pod = [owner.namespace, owner.pod].map(word).filter(Boolean).join("/");
+  const pods = new Set(list(gpu.owners).map(record)
+    .map(one => [one.namespace, one.pod].map(word).filter(Boolean).join("/")));
   const who = [...list(gpu.runs), ...list(gpu.servers)].map(String);
-  const subs = [sameProduct ? "" : word(gpu.name), names(who, 3), pod].filter(Boolean);
+  const subs = [sameProduct ? "" : word(gpu.name), names(who, 3), names([...pods], 2)]
+    .filter(Boolean);
   renew(cell, [gpu.gpu, gpu.uuid, subs], () => {
     const name = make("span", "index", word(gpu.gpu) || "?");
     name.title = word(gpu.uuid);

@@ -23,7 +23,7 @@ from exporter.plans.spread import shared
 from exporter.runner import Schedule
 from exporter.sources.kubernetes import NAME, KubernetesSource
 
-Claims = Callable[[Collection[Claimed]], Mapping[Claimed, str]]
+Claims = Callable[[Collection[Claimed], Collection[str]], Mapping[Claimed, str]]
 
 
 _BEAT = 2.0
@@ -89,7 +89,7 @@ def _claims(told: ClaimsSettings, estate: Estate) -> Claims:
     if asked == "auto":
         asked = bool(url) and token is not None and token.is_file()
     if not asked:
-        return lambda _: {}
+        return lambda _wanted, _there: {}
     if not url:
         raise ConfigError(
             "sources.kubernetes.claims.api_url is needed outside of a pod:"

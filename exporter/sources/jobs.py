@@ -131,12 +131,16 @@ class JobsSource:
                 (mig, pid), _Use(pid, bool(command), mig)
             )
             use.memory = int(sample.value)  # type: ignore[arg-type]
+        told: set[_Gpu] = set()
         for sample in view.samples(c.GPU_PROCESS_SM_RATIO):
             gpu, uuid, pid, command = sample.labels
-            self._told.add((gpu, uuid))
+            told.add((gpu, uuid))
             mine = found.setdefault((gpu, uuid), {})
             key = next((key for key in mine if key[1] == pid), ("", pid))
             mine.setdefault(key, _Use(pid, bool(command))).share = float(sample.value)  # type: ignore[arg-type]
+        # The driver tells none once the GPU is split: that is not known, and not 0.
+        split = {gpu for gpu, uses in found.items() if any(use.mig for use in uses.values())}
+        self._told = (self._told - split) | told
         return {
             gpu: {key: use for key, use in uses.items() if use.pid.isdecimal()}
             for gpu, uses in found.items()

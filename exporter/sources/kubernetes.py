@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from exporter import catalogue as c
 from exporter.clock import Clock
 from exporter.derive.allocation import Gpus, Pods, Wanted, allocated
-from exporter.formats.podresources import Claimed
+from exporter.formats.podresources import Claimed, Device
 from exporter.kubelet import Answer, Kubelet
 from exporter.samples import Fault, Malformed, Remembered, Sample, SourceError
 
@@ -49,7 +49,8 @@ class _Told(NamedTuple):
 class KubernetesSource:
     """Asks a kubelet. `gpus` returns those on the board, `finished` pods known to be over.
 
-    `claims` returns the UUIDs of claimed devices, those of some that are asked about among them.
+    `claims` returns the UUIDs of claimed devices, those of some that are asked about among them;
+    it is told which UUIDs there are.
     Which pods came when stands in `memories`; `recall` brings what a former daemon has left there.
     """
 
@@ -66,7 +67,9 @@ class KubernetesSource:
         every: float,
         keep: float,
         finished: Callable[[], Collection[tuple[str, str]]] = tuple,
-        claims: Callable[[Collection[Claimed]], Mapping[Claimed, str]] = lambda _: {},
+        claims: Callable[
+            [Collection[Claimed], Collection[str]], Mapping[Claimed, str]
+        ] = lambda _wanted, _there: {},
         memories: MutableMapping[str, Any] | None = None,
         recall: Callable[[], None] = lambda: None,
     ) -> None:
@@ -86,6 +89,7 @@ class KubernetesSource:
         self._known: frozenset[str] = frozenset()
         self._asked: float | None = None
         self._heard: _Heard | None = None
+        self._there: tuple[tuple[Device, ...], float] | None = None
         self._told: _Told | None = None
         self._problem: Exception | None = None
 
@@ -148,12 +152,21 @@ class KubernetesSource:
         except (OSError, SourceError, Malformed) as error:
             self._problem = error
             return
-        self._heard, self._problem = _Heard(answer, self._clock.monotonic()), None
+        now = self._clock.monotonic()
+        self._heard, self._problem = _Heard(self._completed(answer, now), now), None
         self._pods.look((one.namespace, one.pod) for one in answer.containers)
         self._memories[self.name] = Remembered(self._pods.memory(), self._clock.monotonic())
-        self._name(answer)
+        self._name(answer, gpus)
 
-    def _name(self, answer: Answer) -> None:
+    def _completed(self, answer: Answer, now: float) -> Answer:
+        """Return it with what there is as it was said last, if it is not said this time."""
+        if answer.allocatable is not None:
+            self._there = answer.allocatable, now
+        elif self._there is not None and now - self._there[1] <= self._keep:
+            return answer._replace(allocatable=self._there[0])
+        return answer
+
+    def _name(self, answer: Answer, gpus: Gpus) -> None:
         """Find out which GPUs the claimed devices are."""
         claimed = {
             one
@@ -164,7 +177,7 @@ class KubernetesSource:
         self._unnamed = None
         if claimed:
             try:
-                self._named = self._claims(claimed)
+                self._named = self._claims(claimed, gpus.known)
             except (OSError, SourceError, Malformed) as error:
                 self._unnamed = error
 

@@ -39,6 +39,9 @@ class Reader(Protocol):
         """Release what it holds."""
 
 
+_LATELY = 300.0
+"""Seconds after which it is no longer known which pods are over, where nobody could be asked."""
+
 _REST = 600.0
 """Seconds for which nobody is asked who has refused, where that is not asked for."""
 
@@ -61,11 +64,16 @@ class PodsSource:
         self._clock = clock
         self._wanted = wanted
         self._last: list[Pod] = []
+        self._seen = clock.monotonic()
         self._resting = 0.0
 
     def read(self) -> Iterator[Sample | Fault]:
         """Yield how many pods there are, and what was asked for to know it."""
-        pods = self._asked()
+        try:
+            if (pods := self._asked()) is not None:
+                self._seen = self._clock.monotonic()
+        finally:
+            self._board.current = self._clock.monotonic() - self._seen <= _LATELY
         if pods is not None:
             if pods != self._last or not self._board.pods:
                 self._board.publish(pods)

@@ -44,7 +44,8 @@ def gpu_rows(facts: Facts) -> list[dict[str, Any]]:
     """Return one row for each GPU, in the order of their numbers; what is not known is absent.
 
     `xids` are those that the kernel or the driver has told of, `uncorrected` the errors of memory
-    that could not be mended since the driver was loaded, `runs` and `servers` who works on it.
+    that could not be mended since the driver was loaded, `runs` and `servers` who works on it,
+    `owners` the containers that it was given to.
     """
     rows: dict[tuple[str, str], dict[str, Any]] = {}
 
@@ -53,7 +54,7 @@ def gpu_rows(facts: Facts) -> list[dict[str, Any]]:
         if key not in rows:
             rows[key] = {
                 "gpu": key[0], "uuid": key[1], "throttled_by": [], "throttled_seconds": {},
-                "xids": [], "runs": [], "servers": [], "mig": [],
+                "xids": [], "runs": [], "servers": [], "owners": [], "mig": [],
             }  # fmt: skip
         return rows[key]
 
@@ -110,7 +111,9 @@ def _owners(facts: Facts, row: Any) -> None:
     for labels, _ in facts.all(c.LLM_SERVER_GPU):
         row(labels)["servers"].append(labels["server"])
     for labels, _ in facts.all(c.GPU_ALLOCATION_INFO):
-        row(labels)["owner"] = {name: labels[name] for name in ("namespace", "pod", "container")}
+        owners = row(labels)["owners"]
+        if labels["namespace"] or labels["pod"]:
+            owners.append({name: labels[name] for name in ("namespace", "pod", "container")})
     mig: dict[tuple[str, str, str], dict[str, Any]] = defaultdict(dict)
     for labels, _ in facts.all(c.GPU_MIG_INFO):
         one = mig[labels["gpu"], labels["uuid"], labels["mig"]]

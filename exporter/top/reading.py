@@ -84,7 +84,7 @@ def _xids(page: Page) -> dict[str, int]:
 
 
 def _work(page: Page) -> dict[str, str]:
-    """Return for whom each GPU works: its pod, else a server or run, else its largest process."""
+    """Return for whom each GPU works: its pods, else a server or run, else its largest process."""
     found: dict[str, str] = {}
     largest: dict[str, float] = {}
     for one in page.all("gpu_process_memory_bytes"):
@@ -93,9 +93,13 @@ def _work(page: Page) -> dict[str, str]:
             largest[gpu], found[gpu] = one.value, one.labels.get("command", "")
     for name, label in (("train_run_gpu", "run"), ("llm_server_gpu", "server")):
         found |= {one.labels.get("gpu", ""): one.labels.get(label, "") for one in page.all(name)}
+    pods: dict[str, dict[str, None]] = {}
     for one in page.all("gpu_allocation_info"):
         if pod := one.labels.get("pod", ""):
-            found[one.labels.get("gpu", "")] = f"{one.labels.get('namespace', '')}/{pod}"
+            has = pods.setdefault(one.labels.get("gpu", ""), {})
+            has[f"{one.labels.get('namespace', '')}/{pod}"] = None
+    for gpu, has in pods.items():
+        found[gpu] = next(iter(has)) + (f" +{len(has) - 1}" if len(has) > 1 else "")
     return found
 
 

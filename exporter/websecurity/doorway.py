@@ -12,8 +12,9 @@ import socket
 import ssl
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
+from exporter.requests import neighbours
 from exporter.websecurity.policy import Policy
 from exporter.websecurity.tls import names_in
 
@@ -23,7 +24,12 @@ SECONDS_TO_SHAKE_HANDS = 10.0
 MOST_SHAKING = 256
 _MOST_REASONS = 16
 
-Make = Callable[[], asyncio.Protocol]
+
+class Make(Protocol):
+    """Makes the protocol behind a door."""
+
+    def __call__(self, *, wire: asyncio.Transport | None = None) -> asyncio.Protocol:
+        """Return it; `wire` is what lies below the TLS of its connection."""
 
 
 class Doorways:
@@ -56,7 +62,7 @@ class Doorways:
             next(one for one, address in self._passing.values() if address == busiest[0][0]).abort()
         loop = asyncio.get_running_loop()
         task = loop.create_task(self._shake(transport, context, make))
-        self._passing[task] = transport, address_of(transport)
+        self._passing[task] = transport, neighbours(address_of(transport))
         task.add_done_callback(self._passing.pop)
 
     async def _shake(
@@ -77,7 +83,7 @@ class Doorways:
         if not self._is_welcome(secured.get_extra_info("peercert")):
             self.refuse(secured, "certificate")
             return
-        _hand_over(secured, make(), waiting.came)
+        _hand_over(secured, make(wire=transport), waiting.came)
 
     def _is_welcome(self, certificate: dict[str, Any] | None) -> bool:
         """Tell whether a certificate, if there is one, has one of the names that may come in."""

@@ -11,7 +11,16 @@ import ipaddress
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Protocol
 
-from exporter.requests import AUTHENTICATED, PLAIN, Answer, Receive, Scope, Send, came_by_socket
+from exporter.requests import (
+    AUTHENTICATED,
+    PLAIN,
+    Answer,
+    Receive,
+    Scope,
+    Send,
+    came_by_socket,
+    neighbours,
+)
 from exporter.websecurity.limits import Bucket, Callers, Pace
 from exporter.websecurity.passwords import BusyError, Passwords, parse
 from exporter.websecurity.policy import Policy
@@ -122,7 +131,7 @@ class Front:
             offered = _offered(scope)
             try:
                 known = offered is not None and await self._passwords.know(
-                    policy.users, offered, address_of(scope)
+                    policy.users, offered, neighbours(address_of(scope))
                 )
             except BusyError:
                 return _BUSY

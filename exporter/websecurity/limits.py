@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections import OrderedDict
 from typing import NamedTuple
+
+from exporter.requests import neighbours
 
 MOST_ADDRESSES = 1024
 
@@ -61,16 +62,3 @@ class Callers:
         else:
             self._buckets.move_to_end(key)
         return bucket.take(now)
-
-
-def neighbours(address: str) -> str:
-    """Return what an address counts as: a host has a whole /64 of IPv6 to choose from."""
-    if ":" not in address:
-        return address
-    try:
-        parsed = ipaddress.IPv6Address(address.partition("%")[0])
-    except ValueError:
-        return address
-    if parsed.ipv4_mapped is not None:
-        return str(parsed.ipv4_mapped)
-    return str(ipaddress.IPv6Network((int(parsed) >> 64 << 64, 64)))

@@ -70,6 +70,7 @@ ClientAuth = Literal[
     "RequireAndVerifyClientCert",
 ]
 
+_QUOTED = re.compile(r"(?<=alias )'.*'|(?<=tag )'.*'|'.*'(?= is not an? )")
 _HASH = re.compile(r"\$2[aby]\$(\d\d)\$[./A-Za-z0-9]{53}")
 _GO_DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ns|us|µs|ms|s|m|h))+")
 _GO_PIECE = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|ms|s|m|h)")
@@ -308,7 +309,11 @@ def read(content: bytes, name: str) -> WebConfig:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
         raise ConfigError(f"{name}: not UTF-8 text (byte {error.start})") from None
-    document = load_yaml(text, name)
+    try:
+        document = load_yaml(text, name, literal_keys=True)
+    except ConfigError as error:
+        # A password that begins with * or ! and is not quoted is an alias or a tag.
+        raise ConfigError(*(_QUOTED.sub("***", one) for one in error.problems)) from None
     return validated(WebConfig, {} if document is None else document, name)
 
 

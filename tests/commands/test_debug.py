@@ -160,6 +160,29 @@ def test_no_daemon_is_no_reason_for_no_bundle(tmp_path: Path) -> None:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    "web",
+    [
+        "basic_auth_user: {dave: hunter2x}",
+        "basic_auth_users: [{dave: hunter2x}]",
+        "basic_auth_users: dave hunter2x",
+        "tls_server_config: {kye: hunter2x}",
+        "tls_server_config: [{key: hunter2x}]",
+        "rate_limit: {interval: 1s, password: hunter2x}",
+        "- hunter2x",
+    ],
+)
+def test_a_password_in_a_web_config_that_is_wrong_is_not_told(tmp_path: Path, web: str) -> None:
+    """A misspelt key is why a bundle is made; what stands under it was packed as it was."""
+    (tmp_path / "web.yml").write_text(web)
+    (tmp_path / "a.yaml").write_text(f"web: {{config_file: {tmp_path / 'web.yml'}}}\n")
+    url = ("--url", "http://127.0.0.1:1")
+    assert run_debug("-c", "a.yaml", *url, "--output", "a.tar.gz", cwd=tmp_path).returncode == 0
+    parts = parts_of((tmp_path / "a.tar.gz").read_bytes())
+    assert "web-config.json" in parts
+    assert "hunter2x" not in "".join(parts.values())
+
+
 def test_what_is_too_long_is_cut(tmp_path: Path) -> None:
     from exporter.clock import SystemClock
     from exporter.commands.debug import MOST, Door

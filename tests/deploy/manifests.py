@@ -71,7 +71,16 @@ def kustomize(folder: str | Path) -> str:
 
 def parse(text: str) -> tuple[Manifest, ...]:
     """Return the objects in a YAML text of several documents."""
-    return tuple(one for one in yaml.safe_load_all(text) if one)
+    return tuple(one for one in yaml.load_all(text, Loader=_Strict) if one)
+
+
+class _Strict(yaml.SafeLoader):
+    """One that takes no key twice: neither do kustomize and what installs charts by it."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        made = super().construct_mapping(node, deep)
+        assert len(made) == len(node.value), f"a key is given twice: {node.start_mark}"
+        return made
 
 
 def validate(manifests: Iterable[Manifest], version: str) -> int:

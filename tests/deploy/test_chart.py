@@ -14,7 +14,7 @@ import yaml
 from deploy import build
 from exporter import __version__, config
 from tests.deploy.charts import CHART, plain, template
-from tests.deploy.manifests import VERSIONS, Manifest, of_kind, pod, render, validate
+from tests.deploy.manifests import VERSIONS, Manifest, of_kind, one, pod, render, validate
 from tests.deploy.rights import rights
 
 LEVELS = {
@@ -181,6 +181,24 @@ def test_keys_of_ones_own_are_laid_over_the_levels() -> None:
     assert settings.compat == ("dcgm",)
 
 
+def test_annotations_and_labels_of_ones_own_are_no_second_key() -> None:
+    """`prometheus.io/scrape: "false"` stood beside ours; that is not YAML to all who read it."""
+    manifests = template({
+        "podAnnotations": {"prometheus.io/scrape": "false", "a": "b"},
+        "podLabels": {"app.kubernetes.io/name": "other", "c": "d"},
+        "podMonitor": {"enabled": True, "labels": {"app.kubernetes.io/name": "other"}},
+        "rules": {"enabled": True, "labels": {"app.kubernetes.io/name": "other"}},
+        "web": {"secretName": "123"}, "runtimeClassName": "1",
+    })  # fmt: skip
+    template_of = one(manifests, "DaemonSet")["spec"]["template"]
+    assert template_of["metadata"]["annotations"]["prometheus.io/scrape"] == "false"
+    assert template_of["metadata"]["annotations"]["a"] == "b"
+    assert template_of["metadata"]["labels"]["app.kubernetes.io/name"] == "flopwatch"
+    assert template_of["metadata"]["labels"]["c"] == "d"
+    assert one(manifests, "PodMonitor")["metadata"]["labels"]["app.kubernetes.io/name"] == "other"
+    assert validate(manifests, VERSIONS[-1]) >= 5
+
+
 @pytest.mark.parametrize(
     ("values", "said"),
     [
@@ -189,6 +207,9 @@ def test_keys_of_ones_own_are_laid_over_the_levels() -> None:
         ({"image": {"digest": "latest"}}, "digest"),
         ({"kubeletDirectory": "var/lib/kubelet"}, "kubeletDirectory"),
         ({"podMonitor": {"interval": 15}}, "interval"),
+        ({"config": {"listen": ":9811"}}, "listen"),
+        ({"config": {"listen": "127.0.0.1:9810"}}, "listen"),
+        ({"rules": {"runbooks": 'https://wiki/"x"'}}, "runbooks"),
     ],
 )
 def test_a_wrong_value_is_refused(values: dict[str, Any], said: str) -> None:

@@ -5,14 +5,23 @@ builds and runs it.
 from __future__ import annotations
 
 import fnmatch
+import json
 import re
+import ssl
+import subprocess
+import sys
+import threading
 import tomllib
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from deploy import lock
+from tests.certificates import Authority
 from tests.deploy.manifests import ROOT, pod, render
 
 DOCKERFILE = (ROOT / "Dockerfile").read_text("utf-8")
@@ -72,6 +81,40 @@ def test_nobody_runs_it() -> None:
     assert re.findall(r"^USER (.*)$", DOCKERFILE, re.MULTILINE)[-1] == (
         f"{context['runAsUser']}:{context['runAsGroup']}"
     )
+
+
+@pytest.mark.parametrize("secure", [False, True], ids=["http", "https"])
+@pytest.mark.parametrize("status", [200, 503])
+def test_a_container_is_healthy_with_tls_too(
+    tmp_path: Path, tool: Callable[[str], str], status: int, *, secure: bool
+) -> None:
+    """With a web config each container was unhealthy, for its own check spoke plain HTTP."""
+
+    class Health(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status if self.path == "/-/healthy" else 404)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None: ...
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Health)
+    if secure:
+        Authority(tmp_path, openssl=tool("openssl")).sign("server", "DNS:elsewhere")
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(tmp_path / "server.crt", tmp_path / "server.key")
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        check = re.search(r"^HEALTHCHECK .*\\\n +CMD (\[.*\])$", DOCKERFILE, re.MULTILINE)
+        assert check is not None
+        _, *words = json.loads(check[1].replace("9810", str(server.server_port)))
+        done = subprocess.run([sys.executable, *words], timeout=30, check=False)
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+    assert done.returncode == (status != 200)
 
 
 def test_what_is_copied_is_let_in() -> None:

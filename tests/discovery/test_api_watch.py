@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
@@ -178,6 +179,27 @@ def test_a_watch_that_is_cut_at_once_each_time_is_a_failure(
     assert names(watch.pods()) == ["a"]
 
 
+@pytest.mark.parametrize("status", [400, 500, 504])
+def test_a_version_that_is_refused_again_and_again_is_given_up(
+    server: ApiServer, watch: ApiWatch, clock: Shifted, status: int
+) -> None:
+    """A cluster that was restored from a backup: its pods stayed as they were, for ever."""
+    server.put(pod("a"))
+    watch.pods()
+    clock.shift += 60
+    server.unknown = (watch._version, status)
+    server.end_watches()
+    server.remove(pod("a")["metadata"]["uid"])
+    server.put(pod("b"))
+    end = time.monotonic() + 20
+    found: list[Pod] | None = None
+    while names(found) != ["b"] and time.monotonic() < end:
+        with suppress(SourceError):
+            found = watch.pods()
+    assert names(found) == ["b"]
+    assert kinds(server).count("list") == 2
+
+
 def test_a_token_that_has_expired_is_read_anew(
     server: ApiServer, watch: ApiWatch, clock: Shifted, tmp_path: Path
 ) -> None:
@@ -300,6 +322,31 @@ def test_pods_that_are_over_are_known_to_be(server: ApiServer, watch: ApiWatch) 
     board = PodBoard()
     list(PodsSource(watch, board, FakeClock()).read())
     assert board.finished() == {("serving", "done"), ("serving", "broken")}
+
+
+def test_who_is_over_is_not_told_for_long_without_being_asked(
+    server: ApiServer, watch: ApiWatch
+) -> None:
+    """Another pod has the name by now; the names of those that are there stay true."""
+    server.put(pod("done", phase="Succeeded"))
+    board, clock = PodBoard(), FakeClock()
+    source = PodsSource(watch, board, clock)
+    list(source.read())
+    server.status = 503
+    server.cut()
+    clock.advance(200)
+    with suppress(SourceError, OSError):
+        list(source.read())
+    assert board.finished() == {("serving", "done")}
+    clock.advance(200)
+    with pytest.raises((SourceError, OSError)):
+        list(source.read())
+    assert board.finished() == set()
+    assert [one.name for one in board.pods] == ["done"]
+    server.status = 0
+    while not board.finished():
+        clock.advance(1)
+        list(source.read())
 
 
 # ---- the kubelet ------------------------------------------------------------------------------

@@ -50,8 +50,15 @@ def test_jobstats_writes_the_user_behind_the_job() -> None:
 @pytest.mark.parametrize("text", ["a b", "12 x", "1 2 3", "\x00", "é", "x" * 65, "{}"])
 def test_a_line_that_is_no_job_is_told(text: str) -> None:
     """Instead of a label that nobody understands."""
-    with pytest.raises(Malformed, match=r"line 1: .* is no job's id"):
+    with pytest.raises(Malformed, match=r"line 1: .*job's id"):
         entries(text)
+
+
+def test_a_name_behind_a_job_gets_into_no_message() -> None:
+    """Users are shown where that is asked for, and the log is no such place."""
+    with pytest.raises(Malformed, match="more than its user's number") as caught:
+        entries("840392 alice\n")
+    assert "alice" not in str(caught.value)
 
 
 def test_a_file_of_a_million_jobs_is_no_file_of_jobs() -> None:

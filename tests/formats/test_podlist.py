@@ -56,13 +56,15 @@ def changed(**changes: Any) -> Pod:
         ("status", {"podIP": ""}),
         ("status", {"podIP": "169.254.169.254"}),
         ("status", {"podIP": "127.0.0.1"}),
+        ("status", {"podIP": "::ffff:127.0.0.1"}),
+        ("status", {"podIP": "::ffff:169.254.169.254"}),
         ("status", {"podIP": "::1"}),
         ("status", {"podIP": "evil.example"}),
         ("metadata", {"deletionTimestamp": "2026-11-30T10:00:00Z"}),
     ],
     ids=[
         "finished", "pending", "not-ready", "unknown", "no-address", "cloud-metadata", "loopback",
-        "loopback-6", "name", "going",
+        "loopback-mapped", "cloud-metadata-mapped", "loopback-6", "name", "going",
     ],
 )  # fmt: skip
 def test_only_pods_that_run_and_are_ready_serve(part: str, change: dict[str, Any]) -> None:

@@ -107,6 +107,23 @@ def test_an_answer_out_of_all_proportion_is_refused(monkeypatch: pytest.MonkeyPa
         containers(listed(kubelet_lab.pod("p" * 513, {"x": ["1"]})))
 
 
+def test_an_answer_of_nothing_over_and_over_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sixteen million empty pods fit into what may be received; reading them took minutes."""
+    monkeypatch.setattr(podresources, "MOST_PODS", 100)
+    with pytest.raises(Malformed, match="100 pods"):
+        containers(b"\x0a\x00" * 101)
+    monkeypatch.setattr(podresources, "MOST_FIELDS", 1000)
+    for piece in (b"\x38\x01", b"\x1a\x00", b"\x12\x00"):
+        many = piece * 1001
+        pod = b"\x0a\xd2\x0f" + many
+        assert len(many) == 2002
+        for answer in (many, pod):
+            with pytest.raises(Malformed, match="more than 1000 fields"):
+                containers(answer)
+    with pytest.raises(Malformed, match="more than 1000 fields"):
+        Reader().allocatable(b"\x0a\x00" * 1001)
+
+
 def test_what_was_said_before_is_not_taken_apart_again() -> None:
     """In whatever order it comes: the kubelet keeps its pods in a map."""
     pods = [kubelet_lab.pod(f"p{n}", {"nvidia.com/gpu": [f"x{n}"]}) for n in range(5)]

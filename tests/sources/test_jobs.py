@@ -109,6 +109,20 @@ def test_a_driver_that_tells_no_shares_gives_no_shares(node: Node) -> None:
     assert not told(samples, "gpu_allocation_sm_seconds_total", "gpu")
 
 
+def test_once_a_gpu_is_split_its_time_is_not_known_to_be_none(node: Node) -> None:
+    """A layout of MIG that was made while we watched: time was 0 for all, for ever."""
+    node.process(10, IN_POD)
+    node.uses(0, 10, share=0.5)
+    jobs = source(node)
+    samples, _ = node.read(jobs)
+    assert told(samples, "gpu_allocation_sm_ratio", "gpu") == {("0",): 0.5}
+    node.driver.clear()
+    node.uses(0, 10, mig="3")
+    samples, _ = node.read(jobs)
+    assert not told(samples, "gpu_allocation_sm_ratio", "gpu")
+    assert told(samples, "gpu_allocation_memory_used_bytes", "gpu") == {("0",): 100}
+
+
 def test_one_process_on_two_gpus_and_two_instances_is_told_of_each(node: Node) -> None:
     """No series twice, none lost."""
     node.process(10, IN_POD)

@@ -89,7 +89,8 @@ class Lab:
             claims=self.claims,
         )  # fmt: skip
 
-    def claims(self, wanted: Collection[Claimed]) -> dict[Claimed, str]:
+    def claims(self, wanted: Collection[Claimed], there: Collection[str]) -> dict[Claimed, str]:
+        self.there = there
         if self.unnamed is not None:
             raise self.unnamed
         return {one: self.named[one] for one in wanted if one in self.named}
@@ -166,6 +167,19 @@ def test_a_kubelet_that_does_not_say_what_it_has_tells_no_free_gpus(lab: Lab) ->
     (fault,) = (one for one in items if isinstance(one, Fault))
     assert fault.part == "allocatable"
     assert "UNIMPLEMENTED" in fault.detail
+
+
+def test_a_kubelet_that_once_does_not_say_what_it_has_costs_no_row(lab: Lab) -> None:
+    """What it said last holds, as its other answers do."""
+    lab.kubelet.allocatable = {"nvidia.com/gpu": GPU[:2]}
+    assert lab.pods() == [Row("0", ""), Row("1", "")]
+    lab.kubelet.allocatable = None
+    items = lab.read()
+    assert lab.pods(items) == [Row("0", ""), Row("1", "")]
+    assert [one.part for one in items if isinstance(one, Fault)] == ["allocatable"]
+    for _ in range(31):
+        items = lab.read()
+    assert lab.pods(items) == []
 
 
 def test_a_pod_with_eight_gpus_and_two_containers(lab: Lab) -> None:
@@ -318,6 +332,31 @@ def test_an_instance_that_is_gone_is_not_told_to_be_another(lab: Lab) -> None:
     assert unresolved(items) == {"nvidia.com/mig-1g.10gb": 1}
 
 
+def test_two_compute_instances_of_one_instance_are_no_series_twice(lab: Lab) -> None:
+    """gpu-monitoring-tools 41: the second series of the same name was a fault of the source."""
+    rest = ("0", GPU[0], "2")
+    samples = [
+        c.GPU_INFO(1, "0", GPU[0], "NVIDIA H100 80GB HBM3", "00000000:1B:00.0", *[""] * 8),
+        *(c.GPU_MIG_INFO(1, *rest, str(n), MIG[n], "1c.2g.20gb") for n in range(2)),
+        c.GPU_UP(1, "0", GPU[0]),
+    ]
+    batch = in_columns(samples, EMPTY_SHAPE)
+    lab.view = View((SourceView("nvml", c.GPU, "up", Health(), batch=batch, age=0.0),), ())
+    lab.kubelet.pods = [pod("a", {"nvidia.com/mig-1c.2g.20gb": MIG[:2]})]
+    items = lab.read()
+    assert of(c.GPU_ALLOCATION_PART_INFO, items) == {(*rest, "", "ml", "a", "main"): 1}
+    assert shares(items) == {("0", "a"): pytest.approx(2 / 7)}
+
+
+def test_a_device_under_two_resources_is_one(lab: Lab) -> None:
+    some = {name: [f"{GPU[0]}::1"] for name in ("nvidia.com/gpu", "nvidia.com/gpu.shared")}
+    lab.kubelet.allocatable = {"nvidia.com/gpu": [f"{GPU[0]}::{n}" for n in range(4)]}
+    lab.kubelet.pods = [pod("a", some)]
+    items = lab.read()
+    assert len(of(c.GPU_ALLOCATION_PART_INFO, items)) == 1
+    assert shares(items) == {("0", "a"): 0.25}
+
+
 def test_of_an_unknown_product_an_instance_has_no_known_share(lab: Lab) -> None:
     lab.view = board(2, split=1, name="NVIDIA X999")
     lab.kubelet.pods = [pod("a", {"nvidia.com/mig-1g.10gb": [MIG[0]]})]
@@ -404,6 +443,62 @@ def test_of_two_pods_the_one_that_is_known_to_be_over_does_not_have_the_gpu(lab:
     lab.finished = [("ml", "b")]
     lab.kubelet.pods = [pod(name, {"nvidia.com/gpu": [GPU[0]]}) for name in ("a", "b")]
     assert lab.pods() == [Row("0", "a")]
+
+
+def test_a_pod_that_is_over_does_not_have_a_gpu_that_nobody_else_wants(lab: Lab) -> None:
+    """dcgm-exporter 140: a job that had ended was told, and billed, until it was deleted."""
+    lab.kubelet.allocatable = {"nvidia.com/gpu": GPU[:2]}
+    lab.kubelet.pods = [pod("done", {"nvidia.com/gpu": [GPU[0]]})]
+    assert lab.pods() == [Row("0", "done"), Row("1", "")]
+    lab.finished = [("ml", "done")]
+    assert lab.pods() == [Row("0", ""), Row("1", "")]
+    samples = [
+        c.GPU_UP(1, "0", GPU[0]),
+        c.GPU_ALLOCATION_PROCESSES(2, "0", GPU[0], "ml", "done", "main", "uid", ""),
+    ]
+    batch = in_columns(samples, EMPTY_SHAPE)
+    lab.view = View((SourceView("jobs", c.GPU, "up", Health(), batch=batch, age=0.0),), ())
+    assert lab.pods() == [Row("0", "done")]
+
+
+def test_a_pod_goes_on_beside_replicas_that_were_made_of_its_gpu(lab: Lab) -> None:
+    """The plugin was told to slice: nobody is stopped for that."""
+    before = pod("before", {"nvidia.com/gpu": [GPU[0]]})
+    lab.kubelet.pods = [before]
+    lab.read()
+    lab.kubelet.pods = [before, pod("now", {"nvidia.com/gpu": [f"{GPU[0]}::1"]})]
+    assert lab.pods() == [Row("0", "before"), Row("0", "now")]
+
+
+@pytest.mark.parametrize("part", [MIG[0], f"{MIG[0]}::0"])
+def test_a_pod_that_had_the_gpu_before_it_was_split_does_not_pay_for_it(
+    lab: Lab, part: str
+) -> None:
+    """It has finished and is listed on; beside it the new ones had one part in eight of a bill."""
+    lab.view = board(2, split=2)
+    lab.kubelet.allocatable = {"nvidia.com/gpu": [GPU[1], part]}
+    before = pod("before", {"nvidia.com/gpu": [GPU[0]]})
+    lab.kubelet.pods = [before]
+    assert lab.pods() == [Row("0", "before"), Row("1", "")]
+    lab.kubelet.pods = [before, pod("now", {"nvidia.com/gpu": [part]})]
+    items = lab.read()
+    assert lab.pods(items) == [Row("0", "now"), Row("1", "")]
+    assert list(shares(items)) == [("0", "now")]
+    assert unresolved(items) == {}
+
+
+def test_a_kubelet_that_begins_with_an_empty_list_does_not_make_all_pods_new(lab: Lab) -> None:
+    """After its restart; a pod that has finished was as new as the one that came after it."""
+    both = [pod(name, {"nvidia.com/gpu": [GPU[0]]}) for name in ("old", "new")]
+    for pods in (both[:1], both):
+        lab.kubelet.pods = pods
+        lab.read()
+    for blanks, wanted in ((1, [Row("0", "new")]), (3, [Row("0", "new")]), (4, [])):
+        lab.kubelet.pods = []
+        for _ in range(blanks):
+            assert lab.pods() == []
+        lab.kubelet.pods = both
+        assert lab.pods() == wanted
 
 
 def test_a_pod_with_a_process_on_a_gpu_is_not_over(lab: Lab) -> None:
@@ -508,6 +603,13 @@ def test_a_claimed_device_is_what_its_driver_published(lab: Lab) -> None:
     items = lab.read()
     assert lab.pods(items) == [Row("0", "p0"), Row("1", "p1")]
     assert shares(items) == {("0", "p0"): pytest.approx(1 / 7), ("1", "p1"): 1.0}
+
+
+def test_who_knows_claims_is_told_which_devices_there_are(lab: Lab) -> None:
+    lab.view = board(1, split=2)
+    lab.kubelet.pods = [pod("a", claims=[("gpu.nvidia.com", "n", "gpu-0")])]
+    lab.read()
+    assert lab.there == {GPU[0], *MIG[:2]}
 
 
 def test_without_the_api_server_a_claimed_gpu_is_known_by_its_device_file(lab: Lab) -> None:

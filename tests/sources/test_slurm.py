@@ -199,6 +199,13 @@ def test_a_job_whose_prolog_still_runs_is_believed(node: Node, folder: Path) -> 
     assert jobs(node.read(source(node, folder))[0]) == {("0", "", "")}
 
 
+def test_a_file_of_a_time_to_come_is_not_believed_for_ever(node: Node, folder: Path) -> None:
+    """Written before the node had the right time: the job of a crash stayed for years."""
+    node.cgroup("system.slice/slurmstepd.scope")
+    put(folder / "0", "5\n", node.clock.time() + 3e8)
+    assert jobs(node.read(source(node, folder))[0]) == {("0", "", "")}
+
+
 def test_where_slurm_shows_nothing_the_directory_is_believed(node: Node, folder: Path) -> None:
     """Another scheduler, cgroups that are not mounted here, an id that is no number."""
     put(folder / "0", "5\n", node.clock.time() - 3600)

@@ -145,6 +145,17 @@ def test_a_lost_gpu_is_called_so() -> None:
         assert "lost" in shown(asked)
 
 
+def test_a_gpu_that_pods_share_is_not_told_to_be_the_last_ones() -> None:
+    lines = ['gpu_info{gpu="0",uuid="u",name="X"} 1']
+    who = ("a", "b", "b")
+    lines += [
+        f'gpu_allocation_info{{gpu="0",uuid="u",namespace="n",pod="{pod}",container="{at}"}} 1'
+        for at, pod in enumerate(who)
+    ]
+    with daemon("\n".join((*lines, "")).encode(), STATUS) as asked:
+        assert "n/a +1" in shown(asked)
+
+
 def test_a_notice_of_the_cloud_stands_above_each_view() -> None:
     deadline = SystemClock().time() + 100
     page = b'spot_interruption_notice{provider="aws"} 1\n'

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,9 +14,10 @@ import pytest
 
 from exporter.config.web import WebSettings
 from exporter.connection import Crowd
-from exporter.requests import AUTHENTICATED, Receive, Scope, Send
+from exporter.requests import AUTHENTICATED, Receive, Scope, Send, neighbours
 from exporter.websecurity import WebSecurity
-from exporter.websecurity.limits import MOST_ADDRESSES, Callers, Pace, neighbours
+from exporter.websecurity.limits import MOST_ADDRESSES, Callers, Pace
+from exporter.websecurity.passwords import MOST_WAITING_EACH
 
 USERS = """
 basic_auth_users: {dave: $2y$10$2UXri9cIDdgeKjBo4Rlpx.U3ZLDV8X1IxKmsfOvhcM5oXQt/mLmXq}
@@ -44,6 +47,11 @@ class Lab:
         client: str = "192.0.2.1",
         **scope: Any,
     ) -> int:
+        return asyncio.run(self.come(path, *headers, client=client, **scope))
+
+    async def come(
+        self, path: str, *headers: tuple[bytes, bytes], client: str, **scope: Any
+    ) -> int:
         statuses: list[int] = []
 
         async def send(message: Any) -> None:
@@ -58,7 +66,7 @@ class Lab:
             "query_string": b"", "headers": list(headers), "client": (client, 1),
             "server": ("192.0.2.9", 9810), **scope,
         }  # fmt: skip
-        asyncio.run(self.front(asked, receive, send))  # type: ignore[arg-type]
+        await self.front(asked, receive, send)  # type: ignore[arg-type]
         return statuses[0]
 
     def refused(self) -> dict[str, float]:
@@ -172,6 +180,35 @@ def test_addresses_are_boundedly_many_and_a_host_is_one_in_ipv6() -> None:
     assert neighbours("2001:db8:1:3::1") != neighbours("2001:db8:1:2::1")
     assert neighbours("::ffff:192.0.2.1") == "192.0.2.1"
     assert neighbours("fe80::1%eth0") == "fe80::/64"
+
+
+def test_a_host_with_a_64_cannot_take_all_places_of_passwords(web: Path) -> None:
+    """Each of its addresses had four places: one host could keep everybody else waiting."""
+    held = threading.Event()
+    with ThreadPoolExecutor(1) as executor:
+        lab = Lab(executor, config_file=str(web), requests_per_second=0)
+        executor.submit(held.wait, 30)
+        try:
+            statuses = asyncio.run(_guess(lab, [f"2001:db8::{n:x}" for n in range(1, 40)]))
+        finally:
+            held.set()
+    assert statuses.count(429) == 39 - MOST_WAITING_EACH
+
+
+def wrong(password: str) -> tuple[bytes, bytes]:
+    return b"authorization", b"Basic " + base64.b64encode(f"dave:{password}".encode())
+
+
+async def _guess(lab: Lab, clients: list[str]) -> list[int]:
+    """Return what is answered at once to a wrong password of each, all at the same time."""
+    asked = [
+        asyncio.create_task(lab.come("/metrics", wrong(client), client=client))
+        for client in clients
+    ]
+    done, waiting = await asyncio.wait(asked, timeout=1)
+    for one in waiting:
+        one.cancel()
+    return [one.result() for one in done]
 
 
 def test_an_address_elsewhere_cannot_take_all_connections() -> None:

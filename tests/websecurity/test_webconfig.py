@@ -18,6 +18,8 @@ from exporter.websecurity.policy import Policy, parse, ready
 from exporter.websecurity.webconfig import CIPHERS, CIPHERS_13, read
 from tests.certificates import Authority
 
+DAVE = "$2y$10$2UXri9cIDdgeKjBo4Rlpx.U3ZLDV8X1IxKmsfOvhcM5oXQt/mLmXq"
+
 CERT = "cert_file: server.crt, key_file: server.key"
 OPTIONAL = f"{CERT}, client_auth_type: VerifyClientCertIfGiven"
 USERS = """
@@ -269,6 +271,9 @@ def test_an_encrypted_key_asks_nobody_at_a_terminal(home: Path, tool: Callable[[
         "basic_auth_users: {john: 2.5}",
         "tls_server_config: {key: [hunter2-hunter2]}",
         "tls_server_config: {key: hunter2-hunter2}",
+        "basic_auth_users: {john: *hunter2-hunter2}",
+        "basic_auth_users: {john: !hunter2-hunter2}",
+        "basic_auth_users: {john: !!timestamp hunter2-hunter2}",
     ],
 )
 def test_no_message_repeats_a_secret(text: str) -> None:
@@ -276,6 +281,14 @@ def test_no_message_repeats_a_secret(text: str) -> None:
         read(text.encode(), "web.yml")
     assert "hunter2" not in str(refused.value)
     assert "2.5" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["0123", "on", "1_000", "1.50", "2020-01-01", "0x10"])
+def test_the_name_of_a_user_is_what_stands_there(name: str) -> None:
+    """`0123` let a user `83` in and not `0123`, for YAML takes it for a number."""
+    assert set(read(f"basic_auth_users: {{{name}: {DAVE}}}".encode(), "w").basic_auth_users) == {
+        name
+    }
 
 
 def test_what_is_done_more_strictly_is_said(home: Path) -> None:

@@ -42,6 +42,14 @@ class Part(NamedTuple):
         return not (self.instance or self.replica or self.unknown)
 
     @property
+    def within(self) -> tuple[Part, ...]:
+        """It, and of an instance its GPU: nobody has that alone once it is split.
+
+        Replicas are another matter: whoever had all of the GPU may go on beside them.
+        """
+        return (self, Part(self.uuid)) if self.instance else (self,)
+
+    @property
     def shared(self) -> Part:
         """What a replica is a replica of."""
         return self._replace(replica="", alike=False)

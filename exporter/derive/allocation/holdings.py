@@ -82,10 +82,7 @@ class Allocation(NamedTuple):
         yield from _told(self.holdings, gpus)
         for uuid in self.free:
             yield c.GPU_ALLOCATION_INFO(1, gpus.index(uuid), uuid, "", "", "")
-        for one in self.holdings:
-            if (part := one.part).instance or part.replica:
-                gpu = gpus.index(part.uuid), part.uuid
-                yield c.GPU_ALLOCATION_PART_INFO(1, *gpu, part.instance, part.replica, *one.labels)
+        yield from _parts(self.holdings, gpus)
         yield from self._shares(gpus)
         for resource, number in Counter(one.resource for one in self.unresolved).items():
             yield c.GPU_ALLOCATION_UNRESOLVED_DEVICES(number, resource)
@@ -134,7 +131,7 @@ def allocated(
 
     `allocatable` are the devices that the kubelet hands out at all, None if it does not say;
     `pods` has looked at the same containers, `finished` are pods known to be over, `named` are the
-    UUIDs of claimed devices as far as they are known.
+    UUIDs of claimed devices as far as they are known. Who is over, and has no process, has nothing.
     """
     unresolved: list[Unplaced] = []
 
@@ -142,15 +139,19 @@ def allocated(
         ways = device_id((named or {}).get(one, "")), claimed_device(one.device)
         return next((part for said in ways if said and (part := gpus.find(said))), None)
 
-    holdings = dict.fromkeys(_held(containers, gpus, wanted, claimed, unresolved))
+    over = frozenset(finished) - gpus.working
+    there = (one for one in containers if (one.namespace, one.pod) not in over)
+    holdings: dict[tuple[Part, tuple[str, ...]], Holding] = {}
+    for one in _held(there, gpus, wanted, claimed, unresolved):
+        holdings.setdefault((one.part, one.labels), one)  # whatever resources it comes under
     managed = [part for one in allocatable or () if (part := _part(one, gpus, wanted))]
-    taken = {one.part.uuid for one in holdings}
+    taken = {one.part.uuid for one in holdings.values()}
     free = {} if unresolved else dict.fromkeys(p.uuid for p in managed if p.uuid not in taken)
 
     def owner(claims: Collection[Pod]) -> Pod | None:
         return pods.owner(claims, finished=finished, working=gpus.working)
 
-    settled = tuple(_settled(holdings, owner, unresolved))
+    settled = tuple(_settled(holdings.values(), owner, unresolved))
     replicas = Counter(part.shared for part in dict.fromkeys(managed) if part.replica)
     return Allocation(settled, tuple(free), tuple(unresolved), replicas)
 
@@ -211,21 +212,33 @@ def _settled(
     owner_of: Callable[[Collection[Pod]], Pod | None],
     unresolved: list[Unplaced],
 ) -> Iterator[Holding]:
-    """Yield the holdings, of what only one pod can have only that of one."""
-    claims: dict[Part, dict[Pod, None]] = {}
+    """Yield the holdings, of what only one pod can have only that of one.
+
+    A GPU that is split into instances is nobody's alone: a pod that had it before that may still be
+    listed.
+    """
     holdings = list(holdings)
+    has: dict[Part, dict[Pod, None]] = {}
+    below: dict[Part, dict[Pod, None]] = {}
     for one in holdings:
-        claims.setdefault(one.part, {})[one.owner] = None
+        if not one.claimed:
+            has.setdefault(one.part, {})[one.owner] = None
+            for part in one.part.within:
+                below.setdefault(part, {})[one.owner] = None
+    told: set[Part] = set()
     for one in holdings:
-        some = claims[one.part]
-        if len(some) == 1 or one.claimed:
+        around = (has.get(part, {}) for part in one.part.within)
+        rivals = {pod: None for pods in (*around, below.get(one.part, {})) for pod in pods}
+        rivals.pop(one.owner, None)
+        if one.claimed or not rivals:
             yield one
             continue
-        owner = owner_of(some)
-        if owner == one.owner:
+        owners = {owner_of((one.owner, rival)) for rival in rivals}
+        if owners == {one.owner}:
             yield one
-        elif owner is None and one.owner == next(iter(some)):
-            pods = ", ".join("/".join(pod) for pod in some)
+        elif owners <= {None, one.owner} and one.part not in told:
+            told.add(one.part)
+            pods = ", ".join("/".join(pod) for pod in sorted((one.owner, *rivals)))
             unresolved.append(
                 Unplaced(one.resource, f"{one.part.uuid}: {pods} say that each has it alone")
             )
@@ -235,6 +248,14 @@ def _told(holdings: Iterable[Holding], gpus: Gpus) -> Iterator[Sample]:
     """Yield a row for each container and GPU, however many parts of it that has."""
     for uuid, labels in dict.fromkeys((one.part.uuid, one.labels) for one in holdings):
         yield c.GPU_ALLOCATION_INFO(1, gpus.index(uuid), uuid, *labels)
+
+
+def _parts(holdings: Iterable[Holding], gpus: Gpus) -> Iterator[Sample]:
+    """Yield a row for each container and part; several compute instances of one are one row."""
+    rows = ((one.part, one.labels) for one in holdings if one.part.instance or one.part.replica)
+    told = dict.fromkeys((part.uuid, part.instance, part.replica, *who) for part, who in rows)
+    for uuid, *labels in told:
+        yield c.GPU_ALLOCATION_PART_INFO(1, gpus.index(uuid), uuid, *labels)
 
 
 def _matches(patterns: Iterable[str], name: str) -> bool:

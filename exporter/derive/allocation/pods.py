@@ -17,6 +17,10 @@ Pod = tuple[str, str]
 MOST = 10_000
 """Pods that are remembered."""
 
+_BLANKS = 3
+"""Empty lists, one after the other, that are not believed: a kubelet that has just been started
+may not know its pods yet, and those that it names then are not new."""
+
 
 class Pods:
     """The pods that are listed, by the round in which each was listed first.
@@ -27,14 +31,15 @@ class Pods:
     def __init__(self) -> None:
         self._since: dict[Pod, int] = {}
         self._round = 0
+        self._blanks = 0
 
     def look(self, listed: Iterable[Pod]) -> None:
         """Note which pods are listed now; those that are not are forgotten."""
         self._round += 1
-        known = self._since
-        self._since = {
-            pod: known.get(pod, self._round) for pod in list(dict.fromkeys(listed))[:MOST]
-        }
+        known, pods = self._since, list(dict.fromkeys(listed))[:MOST]
+        self._blanks = 0 if pods else self._blanks + 1
+        if pods or self._blanks > _BLANKS:
+            self._since = {pod: known.get(pod, self._round) for pod in pods}
 
     def owner(
         self, claims: Collection[Pod], *, finished: Collection[Pod], working: Collection[Pod]

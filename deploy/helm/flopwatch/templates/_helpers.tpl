@@ -23,6 +23,17 @@ labels:
   {{- include "flopwatch.labels" . | nindent 2 }}
 {{- end }}
 
+{{- /* Of the pods; podAnnotations may say otherwise. */}}
+{{- define "flopwatch.annotations" -}}
+prometheus.io/scrape: "true"
+prometheus.io/port: "9810"
+prometheus.io/path: /metrics
+cluster-autoscaler.kubernetes.io/daemonset-pod: "true"
+{{- if .Values.web.secretName }}
+prometheus.io/scheme: https
+{{- end }}
+{{- end }}
+
 {{- define "flopwatch.image" -}}
 {{- with .Values.image }}
 {{- if .digest }}{{ printf "%s@%s" .repository .digest }}
