@@ -546,7 +546,8 @@ def test_the_demos_chapter_stands_at_the_top(browse: Browse) -> None:
 def test_bytes_of_a_bond_are_counted_once(browse: Browse) -> None:
     """The tile summed the bond and its two ports: twice what came."""
     document = status(source("network", "nic")) | {"fabric": {"ports": [
-        {"device": device, "port": "", "up": 1, "errors": {}, "physical": device != "bond0"}
+        {"device": device, "port": "", "up": 1, "errors": {}, "physical": device != "bond0",
+         "receive_bytes": 5e12}
         for device in ("bond0", "eth0", "eth1")
     ]}}  # fmt: skip
     received = {"bond0": 4e9, "eth0": 2e9, "eth1": 2e9}
@@ -559,6 +560,20 @@ def test_bytes_of_a_bond_are_counted_once(browse: Browse) -> None:
     with served(Site(lambda _: document, history=told)) as site:
         page = browse(site)
     assert tile(page, "Network").startswith("Network 4.00 GB/s ")
+
+
+def test_a_sum_over_more_ports_than_have_lines_is_not_told(browse: Browse) -> None:
+    """The daemon keeps lines of 24 ports: of thirty the tile told the sum of those."""
+    document = status(source("network", "nic")) | {"fabric": {"ports": [
+        {"device": device, "port": "", "up": 1, "errors": {}, "receive_bytes": 5e12}
+        for device in ("eth0", "eth1")
+    ]}}  # fmt: skip
+    lines = [{"name": "nic_receive_bytes_per_second", "labels": {"device": "eth0", "port": ""},
+              "values": [2e9, 2e9]}]  # fmt: skip
+    told = {"interval_seconds": 10, "points": 360, "first": 7, "newest": 8, "series": lines}
+    with served(Site(lambda _: document, history=told)) as site:
+        page = browse(site)
+    assert tile(page, "Network").startswith("Network \u2013")
 
 
 def test_dollars_of_which_nothing_is_known_are_not_called_idle(browse: Browse) -> None:

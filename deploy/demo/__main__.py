@@ -40,7 +40,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--listen", default=":9810", metavar="ADDRESS", help="of the daemon")
     parser.add_argument("--alone", action="store_true", help="only the daemon")
     options, others = parser.parse_known_args(arguments)
-    listens = int(options.listen.rpartition(":")[2])
+    port = options.listen.rpartition(":")[2]
+    # Prometheus is told the port before the daemon has one.
+    if not port.isdecimal() or not (0 if options.alone else 1) <= int(port) < 65536:
+        parser.error(f"--listen: {options.listen}: HOST:PORT or :PORT is wanted")
+    listens = int(port)
     with tempfile.TemporaryDirectory(prefix="flopwatch-beside-") as folder, ExitStack() as ending:
         ending.enter_context(_ended_by_signals())
         announced = [] if options.alone else _surround(Path(folder), listens, ending)

@@ -1,6 +1,6 @@
 // The last hour: asked for once, and then what is new each ten seconds; drawn as small lines.
 
-import {list, number, record, word} from "./words.js";
+import {list, number, record, total, word} from "./words.js";
 import {drawing, make, renew} from "./dom.js";
 
 const WIDTH = 120, HEIGHT = 24; // of a drawing's own measure
@@ -58,6 +58,11 @@ export function series(name, labels = {}) {
 export function together(all, of) {
   const longest = Math.max(0, ...all.map(one => one.length));
   return Array.from({length: longest}, (_, i) => of(all.map(one => one[i] ?? null)));
+}
+
+// The sum over all of them; [] if the daemon keeps no line of one: the rest is not the sum.
+export function summed(all) {
+  return all.every(one => one.length) ? together(all, total) : [];
 }
 
 export function period() {

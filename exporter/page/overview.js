@@ -1,7 +1,7 @@
 // The first look: one tile for each part of the node, what holds now, what the cloud announces.
 
 import {byId, keep, make, renew, shape, show} from "./dom.js";
-import {series, showLine, together} from "./history.js";
+import {series, showLine, summed, together} from "./history.js";
 import {SPACE, dollars, figure, list, mean, names, number, record, scaled, share, span, stamp,
   total, word} from "./words.js";
 
@@ -96,7 +96,8 @@ function servingTile(answer) {
     sub: [active === null ? "" : `${figure(active)} running`,
       waiting === null ? "" : `${figure(waiting)} waiting`].filter(Boolean).join(", "),
     write: value => scaled(value, "tokens/s"),
-    values: together(models.map(model => series("llm_output_tokens_per_second", labels(model))), total)};
+    values: summed(models.filter(model => number(model.output_tokens_per_second) !== null)
+      .map(model => series("llm_output_tokens_per_second", labels(model))))};
 }
 
 function fabricTile(answer) {
@@ -105,9 +106,9 @@ function fabricTile(answer) {
   const wanted = ports.filter(port => number(port.expected_up) !== 0);
   const down = wanted.filter(port => number(port.up) === 0);
   // A bond carries what its ports carry: each byte is counted once.
-  const carrying = ports.filter(port => port.physical !== false);
-  const values = together(carrying.map(port => series("nic_receive_bytes_per_second",
-    {device: word(port.device), port: word(port.port)})), total);
+  const carrying = ports.filter(port => port.physical !== false && number(port.receive_bytes) !== null);
+  const values = summed(carrying.map(port => series("nic_receive_bytes_per_second",
+    {device: word(port.device), port: word(port.port)})));
   return {name: "Network", href: "#fabric", text: scaled(values.at(-1) ?? null, "B/s") ?? "\u2013",
     grave: down.length > 0, write: value => scaled(value, "B/s"), values,
     sub: down.length ? `${down.length} of ${wanted.length} ports down`

@@ -219,20 +219,20 @@ def _promises(page: Page) -> Iterator[Promise]:
         key = who.get("sla", ""), who.get("objective", ""), who.get("tier", "")
         causes = page.all("sla_breach_cause", **who)
         cause = causes[0].labels if causes else {}
-        measured, seconds = _measured(page, who)
+        measured, unit = _measured(page, who)
         about = " ".join(filter(None, (key[2], who.get("model_name"), who.get("server"))))
         yield Promise(
             key[0], key[1], infos.get(key, ""), about, one.labels.get("state", ""), measured,
-            seconds, page.value("sla_error_budget_remaining_ratio", **who),
+            unit, page.value("sla_error_budget_remaining_ratio", **who),
             cause.get("cause", ""), cause.get("evidence", ""),
         )  # fmt: skip
 
 
-def _measured(page: Page, who: Mapping[str, str]) -> tuple[float | None, bool]:
+def _measured(page: Page, who: Mapping[str, str]) -> tuple[float | None, str]:
     for name in ("seconds", "ratio", "tokens_per_second"):
         if (value := page.value(f"sla_measured_{name}", **who)) is not None:
-            return value, name == "seconds"
-    return None, False
+            return value, name
+    return None, ""
 
 
 # ---- fabric, money, sources -----------------------------------------------------------------

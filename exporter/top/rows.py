@@ -65,7 +65,10 @@ class Server(NamedTuple):
 
 
 class Promise(NamedTuple):
-    """An objective; `about` says for whom where it is not for all."""
+    """An objective; `about` says for whom where it is not for all.
+
+    `unit` is of what is measured: seconds, ratio, tokens_per_second.
+    """
 
     sla: str
     name: str
@@ -73,7 +76,7 @@ class Promise(NamedTuple):
     about: str
     state: str
     measured: float | None
-    seconds: bool
+    unit: str
     budget: float | None
     cause: str
     evidence: str

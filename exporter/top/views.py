@@ -197,7 +197,7 @@ def _run_lines(run: Run, look: Look) -> Iterator[RenderableType]:
         sure = {True: "confirmed", False: "contradicted", None: "not confirmed"}[run.confirmed]
         told = Text.assemble("  diagnosis: ", text(run.bottleneck or "open"), f" ({sure}); seen: ")
         yield told.append_text(text(" ".join(run.causes) or "nothing"))
-    if run.straggler is not None:
+    if run.straggler is not None and run.straggler[1] > 0:
         rank, score = run.straggler
         yield Text.assemble(
             "  slowest rank ", text(rank), f": {100 * score:.0f} % behind the median"
@@ -274,9 +274,9 @@ def _serving(frame: Frame, look: Look) -> Iterator[RenderableType]:
 
 
 def _measured(one: Promise) -> Text:
-    if one.measured is None or one.seconds:
+    if one.measured is None or one.unit == "seconds":
         return seconds(one.measured)
-    return number(100 * one.measured, 2, "%") if one.measured <= 1 else large(one.measured)
+    return number(100 * one.measured, 2, "%") if one.unit == "ratio" else large(one.measured)
 
 
 # ---- fabric ---------------------------------------------------------------------------------

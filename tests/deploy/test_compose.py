@@ -64,7 +64,14 @@ def test_what_configurations_name_is_mounted_where_they_say() -> None:
     provider = yaml.safe_load(
         mounted("grafana", "/etc/grafana/provisioning/dashboards/flopwatch.yaml").read_text()
     )["providers"][0]
-    assert mounted("grafana", provider["options"]["path"]).samefile(settings.ROOT / "dashboards")
+    folder = provider["options"]["path"]
+    boards = {path.resolve() for path in (settings.ROOT / "dashboards").glob("*.json")}
+    targets = [volume.split(":")[1] for volume in SERVICES["grafana"]["volumes"]]
+    given = [one for one in targets if one.startswith(f"{folder}/")]
+    assert {mounted("grafana", one).resolve() for one in given} == boards
+    # A folder brought along package.json of the drawings, which Grafana takes for a broken board.
+    assert all(mounted("grafana", one).is_file() for one in given)
+    assert folder not in targets
     source = yaml.safe_load(
         mounted("grafana", "/etc/grafana/provisioning/datasources/prometheus.yaml").read_text()
     )["datasources"][0]

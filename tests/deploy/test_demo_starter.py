@@ -195,6 +195,15 @@ def test_a_program_that_does_not_start_is_named(begin: Begin, tmp_path: Path) ->
     assert demo.end(signal.SIGINT, group=True) == 0
 
 
+@pytest.mark.parametrize("listen", ["here", "127.0.0.1:", ":99999", ":0"])
+def test_an_address_that_is_none_is_told_as_such(begin: Begin, listen: str) -> None:
+    """It was a traceback; with port 0 Prometheus scraped nothing."""
+    demo = begin("--listen", listen)
+    assert demo.wait() == 2
+    assert "HOST:PORT or :PORT is wanted" in demo.said
+    assert "Traceback" not in demo.said
+
+
 def test_arguments_are_handed_on(begin: Begin) -> None:
     demo = begin("--alone", "--scenario", "coffee")
     assert demo.wait() == 2

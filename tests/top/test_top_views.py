@@ -224,6 +224,22 @@ def test_a_value_that_is_no_number_is_a_dash(value: str) -> None:
     assert "inf " not in text
 
 
+def test_a_server_that_makes_less_than_a_token_a_second_is_told_in_tokens() -> None:
+    """0.5 tokens a second were shown as 50 %."""
+    who = 'sla="s",objective="min_tps",tier="",model_name="",server=""'
+    page = f'sla_state{{{who},state="violated"}} 1\nsla_measured_tokens_per_second{{{who}}} 0.5\n'
+    with daemon(page.encode(), STATUS) as asked:
+        (line,) = [line for line in shown(asked).splitlines() if line.startswith("min_tps")]
+    assert "%" not in line
+    assert " 0.5 " in line
+
+
+def test_where_no_rank_is_behind_none_is_called_the_slowest() -> None:
+    page = b'train_run_info{run="r"} 1\ntrain_straggler_score{run="r",rank="0"} 0\n'
+    with daemon(page, STATUS) as asked:
+        assert "slowest" not in shown(asked)
+
+
 def test_keys_are_taken_apart() -> None:
     assert [*keys(b"q\x1b[A\x1b[Zs\x1bOB")] == ["q", "\x1b[A", "\x1b[Z", "s", "\x1b[B"]
     assert [*keys(b"\x1b")] == ["\x1b"]
