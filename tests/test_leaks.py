@@ -188,7 +188,7 @@ def start_and_stop(url: str, folder: str) -> Iterator[Round]:
     for _ in range(ROUNDS):
         app = App(file, plans=plans)
         app.start()
-        rendered(app, 13)
+        rendered(app, 14)
         assert app.stop()
         del app
         yield measure()
@@ -199,11 +199,11 @@ def reload(url: str, folder: str) -> Iterator[Round]:
     write(file, url, 0, serving=False)
     app = App(file, plans=plans)
     app.start()
-    rendered(app, 12)
+    rendered(app, 13)
     for number in range(1, ROUNDS + 1):
         write(file, url, number, serving=False)
         assert app.reload() == ()
-        rendered(app, 12)
+        rendered(app, 13)
         retired(f":{('odd', 'even')[number % 2]}")
         yield measure()
     assert app.stop()

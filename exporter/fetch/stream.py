@@ -84,7 +84,10 @@ class Stream:
     def wait(self, seconds: float) -> None:
         """Wait until something has arrived, at most so long."""
         if not (isinstance(self._socket, ssl.SSLSocket) and self._socket.pending()):
-            select.select([self._socket], [], [], max(0.0, seconds))
+            # Not `select`: a daemon of many kept files has descriptors that it cannot name.
+            poll = select.poll()
+            poll.register(self._socket, select.POLLIN)
+            poll.poll(max(0.0, seconds) * 1e3)
 
     def close(self) -> None:
         """Close the connection."""

@@ -27,16 +27,15 @@ def test_a_gpu_that_a_pod_and_a_job_share_is_split_on_the_page(daemon: Start, ro
         rf'gpu_allocation_sm_seconds_total\{{cluster_job="840392",container="",gpu="0",'
         rf'namespace="",pod="",pod_uid="",{uuid}\}} [1-9]'
     )
-    page = one.wait_for("/metrics", lambda _, page: re.search(seconds, page) is not None)
+    job = rf'gpu_job_info\{{cluster_job="840392",gpu="0",mig="",user="",{uuid}\}} 1'
+    wanted = (seconds, job)
+    page = one.wait_for("/metrics", lambda _, page: all(re.search(one, page) for one in wanted))
     memory = rf"gpu_allocation_memory_used_bytes\{{([^}}]*),{uuid}\}} (\S+)"
     assert dict(re.findall(memory, page)) == {
         f'cluster_job="",container="",gpu="0",namespace="team",pod="train-0",pod_uid="{POD}"':
             str(2690646016 + 1616904192),
         'cluster_job="840392",container="",gpu="0",namespace="",pod="",pod_uid=""': "16452157440",
     }  # fmt: skip
-    assert re.search(
-        rf'gpu_job_info\{{cluster_job="840392",gpu="0",mig="",user="",{uuid}\}} 1', page
-    )
     assert len(re.findall(r"\ngpu_process_info\{", page)) == 3
     assert len(re.findall(r"\ngpu_up\{", page)) == 8, "no series of a GPU depends on owners"
     (root / "proc" / "11345" / "cgroup").unlink()

@@ -44,8 +44,9 @@ class Terminal:
         """Take what comes within so many seconds."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
-            ready, _, _ = select.select([self.master], [], [], left)
-            if not ready:
+            poll = select.poll()
+            poll.register(self.master, select.POLLIN)
+            if not poll.poll(left * 1e3):
                 return
             try:
                 self.sent += os.read(self.master, 65536)
