@@ -233,6 +233,7 @@ def test_the_series_of_cases_are_from_pages() -> None:
         "cost_quota_used_ratio",
         "flopwatch_child_resident_memory_bytes",
         "flopwatch_samples_dropped_total",
+        "flopwatch_web_config_last_reload_successful",
         "gpu_allocation_info",
         "gpu_nvswitch_sxid_errors_total",
         "gpu_nvswitch_sxid_last_timestamp_seconds",

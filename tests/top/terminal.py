@@ -69,10 +69,15 @@ class Terminal:
         raise AssertionError("\n".join(self.frame))
 
     def end(self) -> int:
-        """Read what is left, and return the exit code."""
-        self.read(0.5)
+        """Read until it has ended, and return the exit code.
+
+        It waits itself until what it has written is taken, before it gives the terminal back.
+        """
+        until = time.monotonic() + 20
         try:
-            return self.process.wait(10)
+            while self.process.poll() is None and time.monotonic() < until:
+                self.read(0.2)
+            return self.process.wait(0.1)
         finally:
             if self.process.poll() is None:
                 self.process.send_signal(signal.SIGKILL)
