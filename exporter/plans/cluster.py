@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import socket
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
@@ -18,6 +16,7 @@ from exporter.kubelet import Kubelet, PodResources
 from exporter.nvml.inventory import device_files
 from exporter.plans.estate import Estate, Plan, remembering
 from exporter.plans.gpus import reads_gpus
+from exporter.plans.in_cluster import api_server, node_name
 from exporter.plans.jobs import jobs_plans, slurm_plans
 from exporter.plans.spread import shared
 from exporter.runner import Schedule
@@ -82,9 +81,8 @@ def kubernetes_source(
 
 def _claims(told: ClaimsSettings, estate: Estate) -> Claims:
     """Return who is asked which GPUs claimed devices are: the API server, or nobody."""
-    host = os.environ.get("KUBERNETES_SERVICE_HOST", "")
     token = None if told.token_file is None else Path(told.token_file)
-    url = told.api_url or _api_url(host)
+    url = told.api_url or api_server()
     asked = told.enabled
     if asked == "auto":
         asked = bool(url) and token is not None and token.is_file()
@@ -104,16 +102,7 @@ def _claims(told: ClaimsSettings, estate: Estate) -> Claims:
             token_file=token, ca_file=ca, follow_redirects="none",
         )  # fmt: skip
 
-    node = told.node or os.environ.get("NODE_NAME") or socket.gethostname()
-    return ResourceSlices(fetch, node, estate.clock)
-
-
-def _api_url(host: str) -> str:
-    """Return where a pod finds the API server; nothing outside of a pod."""
-    if not host:
-        return ""
-    port = os.environ.get("KUBERNETES_SERVICE_PORT", "443")
-    return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+    return ResourceSlices(fetch, node_name(told.node), estate.clock)
 
 
 def _directories(told: KubernetesSettings, root: Path) -> tuple[Path, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -14,6 +13,7 @@ from exporter.config import ConfigError
 from exporter.config.serving import PodsSettings
 from exporter.discovery.api import Access, ApiWatch, KubeletPods
 from exporter.plans.estate import Estate, Plan
+from exporter.plans.in_cluster import api_server, node_name
 from exporter.plans.spread import shared
 from exporter.runner import Schedule
 from exporter.sources.pods import PodsSource, Reader
@@ -23,7 +23,7 @@ def pods_plans(told: PodsSettings, estate: Estate, jitter: float) -> Iterator[Pl
     """Yield who knows the pods of this node, where that is asked for. Raises `ConfigError`."""
     if not wants_pods(told):
         return
-    node = told.node or os.environ.get("NODE_NAME") or socket.gethostname()
+    node = node_name(told.node)
     url = _api_url(told) if told.source == "api" else told.kubelet_url
     yield Plan(
         PodsSource.name, c.EXPORTER,
@@ -40,7 +40,7 @@ def wants_pods(told: PodsSettings) -> bool:
     """Tell whether pods are to be known: as is said, else where there is a token to ask with."""
     if told.enabled != "auto":
         return told.enabled
-    there = told.api_url is not None or bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
+    there = told.api_url is not None or api_server() is not None
     return there and told.token_file is not None and os.access(told.token_file, os.R_OK)
 
 
@@ -61,13 +61,10 @@ def _reader(told: PodsSettings, url: str, node: str, estate: Estate) -> Reader:
 
 def _api_url(told: PodsSettings) -> str:
     """Return where the API server is: as it is stated, or as each pod is told."""
-    if told.api_url is not None:
-        return told.api_url
-    host = os.environ.get("KUBERNETES_SERVICE_HOST")
-    if not host:
+    url = told.api_url or api_server()
+    if url is None:
         raise ConfigError(
             "sources.inference.kubernetes.api_url is needed outside of a pod:"
             " KUBERNETES_SERVICE_HOST is not set"
         )
-    port = os.environ.get("KUBERNETES_SERVICE_PORT", "443")
-    return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+    return url

@@ -72,11 +72,6 @@ class WebSecurity:
         path = None if rules.config_file is None else Path(rules.config_file)
         return path, rules.probes_without_certificate
 
-    @property
-    def speaks_tls(self) -> bool:
-        """Whether connections begin with a handshake now."""
-        return self._store.policy.context is not None
-
     def look(self) -> None:
         """Take what has changed in the files. May wait for a disk."""
         self._store.look()
